@@ -26,7 +26,7 @@ from callsmith.formats import formats
 from callsmith.formats.algebra import Format, is_strong, nodes_of
 from callsmith.formats.reader.markers import compile_markers
 from callsmith.formats.write import literal_text
-from callsmith.models.weights.fetch import locate
+from callsmith.models.weights.fetch import fetch
 from tests.adapters.samples import declared, in_deltas
 from tests.adapters.tiny_model import write_tokenizer
 from tests.formats.reader.corpus import CORPUS, WILD, Case, cases
@@ -48,7 +48,7 @@ def main(model: str) -> None:
 
     plugin.register()
     with tempfile.TemporaryDirectory() as folder:
-        tokenizer = _tokenizer(locate(model), Path(folder))
+        tokenizer = _tokenizer(fetch(model), Path(folder))
         rows = [row for label, texts in _sources() if texts for row in _rows(label, tokenizer, texts[:: len(texts) // MOST + 1])]
     heads = ("texts", "read by", "right, whole", "right, streamed at every size", "streamed as whole", "raised")
     show("Calls read inside vLLM", heads, rows)

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, is_hypothesis_test, settings
 
 from callsmith.models.local import LocalModel
 from tests.effort import PROFILE, PROFILES
-from tests.small import open_small
+from tests.small import open_shallow, open_small
 
 os.environ.setdefault("CALLSMITH_LIBLLAMA", "pinned")  # whatever else has been fetched on this machine
 
@@ -25,7 +25,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.function):
             item.add_marker("generated")
-    items.sort(key=lambda item: "small" not in getattr(item, "fixturenames", ()))
+    items.sort(key=lambda item: not {"small", "shallow"} & {*getattr(item, "fixturenames", ())})
 
 
 class Clock:
@@ -48,9 +48,19 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
 
 @pytest.fixture(scope="session")
 def small() -> Iterator[LocalModel]:
-    """A real model, too small to call anything it need not. Opened once, and never closed by a test."""
+    """A real model, too small to call anything it need not. Opened once, and never closed by a test. `shallow` is quicker."""
     pytest.importorskip("llguidance")
     pytest.importorskip("xllamacpp")
     model = open_small(context=2048)
+    yield model
+    asyncio.run(model.close())
+
+
+@pytest.fixture(scope="session")
+def shallow() -> Iterator[LocalModel]:
+    """The same model with two of its layers: for all that does not ask for sense, in a fraction of the time."""
+    pytest.importorskip("llguidance")
+    pytest.importorskip("xllamacpp")
+    model = open_shallow(context=2048)
     yield model
     asyncio.run(model.close())

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.serving import killed_program
-from tests.small import small_file
+from tests.small import shallow_file
 
 _PROGRAM = """
 import sys, time
@@ -26,5 +26,5 @@ while True:
 @contextmanager
 def llama_server(context: int, key: str = "") -> Iterator[str]:
     """The address of a llama-server with the small model, for two answers at once, which is killed when the block is left."""
-    with killed_program(_PROGRAM, str(small_file()), "PORT", str(context), key) as url:
+    with killed_program(_PROGRAM, str(shallow_file()), "PORT", str(context), key) as url:
         yield url

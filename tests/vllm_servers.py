@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from callsmith.models.weights.fetch import locate
+from callsmith.models.weights.fetch import fetch
 from tests.adapters.tiny_model import write_model
 
 STARTS_WITHIN = 900  # seconds, on a busy machine
@@ -21,7 +21,7 @@ def vllm_server(folder: Path) -> Iterator[str]:
     if running := os.environ.get("CALLSMITH_VLLM"):
         yield running
         return
-    write_model(locate("smollm2-135m"), folder)
+    write_model(fetch("smollm2-135m"), folder)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     command = [str(Path(sys.executable).parent / "vllm"), "serve", str(folder), "--port", str(port), "--host", "127.0.0.1"]

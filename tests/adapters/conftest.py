@@ -8,16 +8,15 @@ import pytest
 
 from callsmith.adapters.hosted import HostedModel
 from callsmith.engines.lru import IdentityLRU
+from callsmith.models.weights.fetch import fetch
 from tests.adapters.tiny_model import write_tokenizer
 
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    from callsmith.models.weights.fetch import locate
-
-    made = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(locate("smollm2-135m"), made)
-    return made
+    written = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(fetch("smollm2-135m"), written)
+    return written
 
 
 @pytest.fixture(scope="session")

@@ -98,10 +98,10 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """`vllm serve`, with no more on its command line than a user types."""
     from tokenizers import Tokenizer
 
-    from callsmith.models.weights.fetch import locate
+    from callsmith.models.weights.fetch import fetch
 
     folder = tmp_path_factory.mktemp("tiny")
-    write_model(locate("smollm2-135m"), folder)
+    write_model(fetch("smollm2-135m"), folder)
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     log = folder / "server.log"

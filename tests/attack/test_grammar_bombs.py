@@ -155,8 +155,8 @@ def test_what_is_not_tried_is_small(compiler: Compiler):
     assert is_simple(deepest) and len(deepest.splitlines()) * 16_384 < STACK  # bytes a level, five times what was measured
 
 
-async def test_the_compile_of_a_request_that_left_holds_nobody_up(small: LocalModel):
-    engine = small.engine
+async def test_the_compile_of_a_request_that_left_holds_nobody_up(shallow: LocalModel):
+    engine = shallow.engine
     bombs = [engine.generate(Prompt("a"), Sampling(max_tokens=1), slow_grammar()) for _ in range(4)]
     tasks = [asyncio.ensure_future(anext(one)) for one in bombs]
     await asyncio.sleep(0.3)

@@ -51,10 +51,10 @@ def test_more_pieces_than_the_context_has_tokens_are_not_even_tokenized(monkeypa
     assert counted.bytes == 0
 
 
-async def test_the_engine_and_the_loop_do_not_tokenize_long_prompts(small: LocalModel, monkeypatch: pytest.MonkeyPatch):
-    engine: Any = small.engine
+async def test_the_engine_and_the_loop_do_not_tokenize_long_prompts(shallow: LocalModel, monkeypatch: pytest.MonkeyPatch):
+    engine: Any = shallow.engine
     counted = Counted(monkeypatch, engine._vocabulary)
     with pytest.raises(PromptTooLong):
         [piece async for piece in engine.generate(Prompt(WORDS * 100_000), Sampling(max_tokens=1))]
-    await small.count(Request((Message.user(WORDS * 5_000),)))
+    await shallow.count(Request((Message.user(WORDS * 5_000),)))
     assert counted.threads == {"callsmith-tokens"}

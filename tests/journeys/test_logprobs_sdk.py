@@ -22,8 +22,8 @@ def spelled(tokens: Any) -> str:
     return b"".join(bytes(token.bytes) for token in tokens).decode()
 
 
-async def test_chat_completions_give_each_token_with_the_likeliest_ones(small: LocalModel) -> None:
-    client = client_of(app_of(small))
+async def test_chat_completions_give_each_token_with_the_likeliest_ones(shallow: LocalModel) -> None:
+    client = client_of(app_of(shallow))
     asked = {**LIMITS, "messages": HI, "max_completion_tokens": 12, "logprobs": True, "top_logprobs": 3}
     choice = (await client.chat.completions.create(**asked)).choices[0]
     assert choice.logprobs and choice.logprobs.content
@@ -42,8 +42,8 @@ async def test_chat_completions_give_each_token_with_the_likeliest_ones(small: L
     assert streamed[0].logprob == pytest.approx(choice.logprobs.content[0].logprob, abs=1e-3)
 
 
-async def test_they_are_those_of_the_model_whatever_is_done_to_its_choice(small: LocalModel) -> None:
-    client = client_of(app_of(small))
+async def test_they_are_those_of_the_model_whatever_is_done_to_its_choice(shallow: LocalModel) -> None:
+    client = client_of(app_of(shallow))
     asked = {**LIMITS, "messages": HI, "max_completion_tokens": 1, "logprobs": True, "top_logprobs": 1}
     plain = (await client.chat.completions.create(**asked)).choices[0].logprobs
     format = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["Bonn", "Rome"]}}}
@@ -54,15 +54,15 @@ async def test_they_are_those_of_the_model_whatever_is_done_to_its_choice(small:
     assert held.content[0].logprob < held.content[0].top_logprobs[0].logprob
 
 
-async def test_a_call_has_none(small: LocalModel) -> None:
+async def test_a_call_has_none(shallow: LocalModel) -> None:
     asked = {**LIMITS, "messages": HI, "max_completion_tokens": 80, "logprobs": True}
-    choice = (await client_of(app_of(small)).chat.completions.create(**asked, tools=TOOLS, tool_choice="required")).choices[0]
+    choice = (await client_of(app_of(shallow)).chat.completions.create(**asked, tools=TOOLS, tool_choice="required")).choices[0]
     assert choice.message.tool_calls
     assert choice.logprobs is None
 
 
-async def test_responses_give_them_where_they_are_included(small: LocalModel) -> None:
-    client = client_of(app_of(small))
+async def test_responses_give_them_where_they_are_included(shallow: LocalModel) -> None:
+    client = client_of(app_of(shallow))
     asked = {**LIMITS, "input": "Hi", "max_output_tokens": 16, "include": ["message.output_text.logprobs"], "top_logprobs": 2}
     del asked["seed"]
     response = await client.responses.create(**asked)
@@ -79,8 +79,8 @@ async def test_responses_give_them_where_they_are_included(small: LocalModel) ->
     assert "".join(deltas) == response.output_text
 
 
-async def test_ollama_has_them_beside_the_message(small: LocalModel) -> None:
-    transport = httpx.ASGITransport(app=create_app({"m": small}))
+async def test_ollama_has_them_beside_the_message(shallow: LocalModel) -> None:
+    transport = httpx.ASGITransport(app=create_app({"m": shallow}))
     client = ollama.AsyncClient("http://localhost", transport=transport)
     options = {"num_predict": 8, "temperature": 0.0}
     answer = await client.chat("m", HI, options=options, logprobs=True, top_logprobs=2)

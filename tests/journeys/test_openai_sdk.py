@@ -72,8 +72,8 @@ def check_timer(message: Any) -> None:
 
 
 @pytest.mark.weights
-async def test_a_real_model_on_a_real_socket_calls_when_it_must(small: LocalModel) -> None:
-    async with served(app_of(small)) as url:
+async def test_a_real_model_on_a_real_socket_calls_when_it_must(shallow: LocalModel) -> None:
+    async with served(app_of(shallow)) as url:
         client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         asked: Any = {"model": "m", "messages": HI, "tools": TIMER, "tool_choice": "required", "parallel_tool_calls": False}
         whole = await client.chat.completions.create(**asked)
@@ -87,11 +87,11 @@ async def test_a_real_model_on_a_real_socket_calls_when_it_must(small: LocalMode
 
 
 @pytest.mark.weights
-async def test_a_client_that_leaves_in_the_middle_frees_the_engine(small: LocalModel) -> None:
-    async with served(app_of(small)) as url:
+async def test_a_client_that_leaves_in_the_middle_frees_the_engine(shallow: LocalModel) -> None:
+    async with served(app_of(shallow)) as url:
         client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
         tell: Any = [{"role": "user", "content": "Tell me a very long story about the sea."}]
-        engine: Any = small.engine
+        engine: Any = shallow.engine
         before = engine.stats.decodes
         stream = await client.chat.completions.create(model="m", messages=tell, stream=True, max_tokens=1500)
         async for chunk in stream:

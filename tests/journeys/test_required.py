@@ -95,8 +95,8 @@ async def check_required(model: LocalModel, rounds: int, every: int = 1) -> None
 @pytest.mark.req("R64")
 @pytest.mark.req("R81")
 @pytest.mark.generated
-async def test_required_calls_come_and_are_valid(small: LocalModel) -> None:
-    await check_required(small, tries(1, 3), every=tries(4, 1))
+async def test_required_calls_come_and_are_valid(shallow: LocalModel) -> None:
+    await check_required(shallow, tries(1, 3), every=tries(4, 1))
 
 
 @pytest.mark.slow
@@ -107,9 +107,9 @@ async def test_two_hundred_required_calls_come_and_are_valid(small: LocalModel) 
 @pytest.mark.req("R26")
 @pytest.mark.req("R29")
 @pytest.mark.generated
-async def test_the_tool_that_is_named_is_the_one_that_is_called(small: LocalModel) -> None:
+async def test_the_tool_that_is_named_is_the_one_that_is_called(shallow: LocalModel) -> None:
     named = [tool.name for tool in TOOLS[:: tries(4, 1)]]
-    answers = await asyncio.gather(*(ask(small, number, TOOLS, Choice.only(name)) for number, name in enumerate(named)))
+    answers = await asyncio.gather(*(ask(shallow, number, TOOLS, Choice.only(name)) for number, name in enumerate(named)))
     assert [only_call(answer, TOOLS) for answer in answers] == named
 
 
@@ -121,8 +121,8 @@ async def check_none(model: LocalModel, count: int) -> None:
 
 
 @pytest.mark.generated
-async def test_where_no_call_is_wanted_none_comes(small: LocalModel) -> None:
-    await check_none(small, tries(2, 10))
+async def test_where_no_call_is_wanted_none_comes(shallow: LocalModel) -> None:
+    await check_none(shallow, tries(2, 10))
 
 
 @pytest.mark.slow

@@ -135,14 +135,14 @@ async def said(model: LocalModel, number: int, output: Output, max_tokens: int =
 @pytest.mark.weights
 @pytest.mark.req("R74")
 @pytest.mark.req("R76")
-async def test_answers_fit_a_nested_schema(small: LocalModel):
-    for text in await asyncio.gather(*(said(small, number, Output(PERSON)) for number in range(tries(1, 15)))):
+async def test_answers_fit_a_nested_schema(shallow: LocalModel):
+    for text in await asyncio.gather(*(said(shallow, number, Output(PERSON)) for number in range(tries(1, 15)))):
         assert validate(PERSON, json.loads(text)) == [], text
 
 
 @pytest.mark.generated
 @pytest.mark.weights
-async def test_choices_patterns_and_grammars_are_kept_to(small: LocalModel):
+async def test_choices_patterns_and_grammars_are_kept_to(shallow: LocalModel):
     choices = ("yes", "no", "yes, but </answer> <|im_end|>")
     pattern, grammar = r"^[A-Z]{3}-\d{2,4}$", 'start: WORD (" " WORD)~1..3 "."\nWORD: /[a-z]{1,8}/'
     for output, fits in (
@@ -150,14 +150,14 @@ async def test_choices_patterns_and_grammars_are_kept_to(small: LocalModel):
         (Output(pattern=pattern), lambda text: re.fullmatch(r"[A-Z]{3}-\d{2,4}", text, re.ASCII)),
         (Output(grammar=grammar), lambda text: re.fullmatch(r"[a-z]{1,8}( [a-z]{1,8}){1,3}\.", text)),
     ):
-        for text in await asyncio.gather(*(said(small, number, output) for number in range(tries(1, 10)))):
+        for text in await asyncio.gather(*(said(shallow, number, output) for number in range(tries(1, 10)))):
             assert fits(text), text
 
 
 @pytest.mark.generated
 @pytest.mark.weights
-async def test_an_answer_that_runs_out_of_room_is_closed_all_the_same(small: LocalModel):
-    answers = (said(small, number, Output.json_object(), max_tokens=100) for number in range(tries(1, 5)))
+async def test_an_answer_that_runs_out_of_room_is_closed_all_the_same(shallow: LocalModel):
+    answers = (said(shallow, number, Output.json_object(), max_tokens=100) for number in range(tries(1, 5)))
     for text in await asyncio.gather(*answers):
         assert isinstance(json.loads(text), dict)
 

@@ -83,15 +83,15 @@ class Dictated:
 
 
 @pytest.mark.weights
-async def test_a_real_engine_reads_next_to_nothing_again(small: LocalModel) -> None:
+async def test_a_real_engine_reads_next_to_nothing_again(shallow: LocalModel) -> None:
     async def read_again(other: LocalModel | None) -> int:
-        model = LocalModel(Dictated(small.engine, ANSWER), HERMES, QWEN)
+        model = LocalModel(Dictated(shallow.engine, ANSWER), HERMES, QWEN)
         call = await call_of(model)
         events = (other or model).stream(replace(asked_again(call), sampling=Sampling(max_tokens=1)))
         started = next(event for event in [event async for event in events] if isinstance(event, Started))
         return started.usage.prompt - started.usage.cached
 
-    forgetful = LocalModel(small.engine, HERMES, QWEN)  # knows nothing of the first turn
+    forgetful = LocalModel(shallow.engine, HERMES, QWEN)  # knows nothing of the first turn
     spliced, plain = await read_again(None), await read_again(forgetful)
     assert spliced < 40
     assert plain > 200

@@ -187,11 +187,18 @@ async def test_what_another_server_says_behind_its_calls_is_left_out(how: str, a
     assert "Bonn" in body and "Ulm" in body and calls == 2
 
 
+# Each is seconds of a real model; with models by script, all of them are tried above.
+TALKED_TO = [
+    pytest.param(api, stream, marks=() if (api, stream) == ("chat", True) else pytest.mark.model)
+    for api in APIS
+    for stream in (False, True)
+]
+
+
 @pytest.mark.weights
 @pytest.mark.req("R113")
 @pytest.mark.req("R115")
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize(("api", "stream"), TALKED_TO)
 async def test_a_real_model_that_talks_on_is_stopped(small: LocalModel, api: str, stream: bool) -> None:
     told: list[Any] = []
     for city, weather in (("Rome", "sunny"), ("Oslo", "cold"), ("Bonn", "wet")):  # what it has seen, it does again

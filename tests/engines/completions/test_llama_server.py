@@ -22,7 +22,7 @@ from callsmith.models import open_model
 from callsmith.models.opening import Options
 from tests.engines.contract import GREEDY, EngineContract, say
 from tests.llama_servers import llama_server
-from tests.small import open_small
+from tests.small import open_shallow
 
 pytestmark = [pytest.mark.model, pytest.mark.weights]
 
@@ -140,7 +140,7 @@ async def test_biases_and_stop_strings_count(engine: Engine) -> None:
 
 async def test_log_probabilities_are_those_of_the_same_weights_here(engine: Engine) -> None:
     first = replace(GREEDY, max_tokens=1, logprobs=20)
-    local = open_small(context=256)
+    local = open_shallow(context=256)
     try:
         expected, told = await first_token(local.engine, first), await first_token(engine, first)
         warm = await first_token(engine, replace(first, temperature=2.0, seed=1))

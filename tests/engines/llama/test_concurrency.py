@@ -23,7 +23,7 @@ from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, JsonValue, Lit
 from callsmith.models.local import LocalModel
 from tests.engines.contract import GREEDY, say
-from tests.small import THREADS, open_small, small_file
+from tests.small import THREADS, open_shallow, shallow_file
 
 pytestmark = pytest.mark.weights
 
@@ -43,7 +43,7 @@ def about(city: str) -> Prompt:
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[LlamaEngine]:
-    engine = llama.open(str(small_file()), context=2048, threads=THREADS, live=8, queue=4)
+    engine = llama.open(str(shallow_file()), context=2048, threads=THREADS, live=8, queue=4)
     yield engine
     asyncio.run(engine.close())
 
@@ -145,8 +145,8 @@ async def settled(model: LocalModel) -> None:
 
 
 @pytest.mark.req("R115")
-async def test_a_turn_paused_for_a_tool_keeps_all_it_has_and_pays_only_for_what_is_new(small: LocalModel) -> None:
-    model = small
+async def test_a_turn_paused_for_a_tool_keeps_all_it_has_and_pays_only_for_what_is_new(shallow: LocalModel) -> None:
+    model = shallow
     request = about_weather("Paris")
     first = await events_of(model, request)
     await settled(model)
@@ -158,7 +158,7 @@ async def test_a_turn_paused_for_a_tool_keeps_all_it_has_and_pays_only_for_what_
 
 @pytest.mark.model
 async def test_a_session_is_remembered_after_other_conversations_have_filled_the_memory() -> None:
-    model = open_small(context=448, live=2)
+    model = open_shallow(context=448, live=2)
     request = about_weather("Oslo", "s1")
     first = await events_of(model, request)
     await settled(model)
@@ -180,8 +180,8 @@ async def test_text_that_is_held_in_other_tokens_is_not_read_again(engine: Llama
     assert seeded.usage.prompt == await engine.count(text + ". It")
 
 
-async def test_an_answer_that_is_stopped_early_tells_what_it_cost(small: LocalModel) -> None:
-    model = small
+async def test_an_answer_that_is_stopped_early_tells_what_it_cost(shallow: LocalModel) -> None:
+    model = shallow
     tool = Tool("get_weather", "The weather in a city.", WEATHER)
     request = Request(
         (Message.user("Weather in Oslo?"),), tools=(tool,), choice=Choice("required"), parallel=False, sampling=TELLING

@@ -33,7 +33,7 @@ from callsmith.grammar.relay import relay_for
 from callsmith.models.local import LocalModel
 from tests.effort import tries
 from tests.engines.contract import GREEDY, EngineContract, say
-from tests.small import THREADS, small_file
+from tests.small import THREADS, shallow_file
 from tests.waiting import until
 
 pytestmark = pytest.mark.weights
@@ -50,13 +50,13 @@ WEATHER = {
 
 @pytest.fixture(scope="module")
 def file() -> Path:
-    return small_file()
+    return shallow_file()
 
 
 @pytest.fixture
-def shared(small: LocalModel) -> LlamaEngine:
-    assert isinstance(small.engine, LlamaEngine)
-    return small.engine
+def shared(shallow: LocalModel) -> LlamaEngine:
+    assert isinstance(shallow.engine, LlamaEngine)
+    return shallow.engine
 
 
 class TestContract(EngineContract):
@@ -376,7 +376,7 @@ def test_a_file_that_is_not_there_or_no_model_is_unavailable(tmp_path: Path, fil
     other.write_text("<!doctype html>")
     with pytest.raises(Unavailable, match="not a GGUF file"):
         open_engine(f"llama:{other}")
-    for size in (4, 100, 2_000_000, 40_000_000):
+    for size in (4, 100, 2_000_000, 30_000_000):
         with file.open("rb") as whole:
             other.write_bytes(whole.read(size))
         with pytest.raises(Unavailable, match="cannot be loaded") as refused:

@@ -11,6 +11,7 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEv
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.models.answers.filter import AnswerFilter
 from callsmith.models.answers.grounding import CallJudge, call_doubt, has_effects, is_given, made_up_values, said_in
+from tests.effort import tries
 
 TEXT = {"type": "string"}
 SEND = Tool(
@@ -396,9 +397,11 @@ def test_the_time_it_takes_grows_no_faster_than_the_value(judged: Callable[[Call
     assert seconds(work(160_000)) < 40 * max(seconds(work(20_000)), 1e-4)  # 8 times as long; squared, it would take 64 times
 
 
+@pytest.mark.generated
 @pytest.mark.parametrize("kind", ["one word", "brackets", "open brackets", "apart"])
-def test_ten_million_characters_are_judged(kind: str):
-    call = Call("send_message", {"text": (LONG[kind] * 10_000_000)[:10_000_000]})
+def test_millions_of_characters_are_judged(kind: str):
+    size = tries(1_000_000, 10_000_000)
+    call = Call("send_message", {"text": (LONG[kind] * size)[:size]})
     assert CallJudge([SEND], [Message.user(SAID)], 0.0).stands(call, []) in (True, False)
 
 

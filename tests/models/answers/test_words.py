@@ -160,9 +160,9 @@ async def test_the_time_an_answer_of_nothing_but_space_takes_does_not_explode():
     async def seconds(size: int) -> float:
         taken: list[float] = []
         for _ in range(3):
-            source, began = answer("```" + " \n" * size, 2), time.perf_counter()
+            source, began = answer("```" + " \n" * size, 2), time.process_time()
             await read(source)
-            taken.append(time.perf_counter() - began)
+            taken.append(time.process_time() - began)
         return min(taken)
 
     assert await seconds(1200) < 40 * await seconds(200)  # 6 times as long: 36 times if squared, 216 if cubed

@@ -71,11 +71,11 @@ async def at_our_server(model: Model, dialect: str) -> AsyncIterator[Model]:
 @pytest.mark.weights
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.req("R138")
-async def test_a_real_model_behind_our_server_answers_as_if_asked_directly(small: LocalModel, dialect: str) -> None:
-    async with at_our_server(small, dialect) as remote:
+async def test_a_real_model_behind_our_server_answers_as_if_asked_directly(shallow: LocalModel, dialect: str) -> None:
+    async with at_our_server(shallow, dialect) as remote:
         for name, request in REQUESTS.items():
             if name not in DIRECT:
-                DIRECT[name] = essence([event async for event in small.stream(request)])
+                DIRECT[name] = essence([event async for event in shallow.stream(request)])
             assert essence([event async for event in remote.stream(request)]) == DIRECT[name], name
 
 
