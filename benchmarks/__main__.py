@@ -9,7 +9,8 @@ from importlib import import_module
 from pathlib import Path
 
 from benchmarks import measure
-from callsmith.models.weights.catalogue import default_model
+from callsmith.models.weights.catalogue import catalogue, default_model
+from callsmith.models.weights.fetch import fetch
 
 NAMES = (
     "startup",
@@ -39,6 +40,8 @@ NAMES = (
 APART = ("torch_engine", "guard", "small_guards")
 # What is said of these is said of the default model; the others take a small one.
 LARGE = ("grammar", "constrained", "journeys", "conversations", "deciding", "small_guards")
+# These open a model by its name, which takes weights that are there.
+OPENING = ("batching", "journeys", "conversations", "deciding", "small_guards", "guard")
 INTERPRETERS = {"loop": ".venv-clients", "plugins": ".venv-vllm"}  # where the rivals are, if they are anywhere
 
 
@@ -56,7 +59,10 @@ def main() -> None:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(NAMES + APART)}")
     if len(given.names) == 1 and not given.record:
         name = given.names[0]
-        import_module(f"benchmarks.{name}").main(given.model or (default_model() if name in LARGE else "smollm2-135m"))
+        model = given.model or (default_model() if name in LARGE else "smollm2-135m")
+        if name in OPENING and model in catalogue():
+            fetch(model)
+        import_module(f"benchmarks.{name}").main(model)
         measure.told(name)
         return
     failed = run(given.names or NAMES, given.model, given.record)

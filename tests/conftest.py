@@ -1,6 +1,7 @@
 """What all tests share: how many cases are generated, the order on several workers, and one model with real weights."""
 
 import asyncio
+import gc
 import os
 import time
 from collections.abc import Iterator
@@ -26,6 +27,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         if isinstance(item, pytest.Function) and is_hypothesis_test(item.function):
             item.add_marker("generated")
     items.sort(key=lambda item: not {"small", "shallow"} & {*getattr(item, "fixturenames", ())})
+
+
+def pytest_collection_finish() -> None:
+    """Let the garbage collector pass over what stays until the end: thousands of tests, and all that was imported."""
+    gc.collect()
+    gc.freeze()
 
 
 class Clock:

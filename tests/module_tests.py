@@ -4,6 +4,7 @@ The same says which test files import a module, also through other modules; `tes
 """
 
 import ast
+import itertools
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -65,6 +66,19 @@ class Project:
         """The test files that import the module, by themselves or through the tests' own modules; not through other modules."""
         dotted = self.modules[module]
         return {test for test in self.tests if dotted in self._imported_by(_dotted(PurePosixPath(test)), frozenset({"tests"}))}
+
+    def distance(self, test: str, module: str) -> int | None:
+        """How many imports lead from the test file to the module; None: none do."""
+        dotted, start = self.modules[module], _dotted(PurePosixPath(test))
+        seen, edge = {start}, {start}
+        for steps in itertools.count():
+            if dotted in edge:
+                return steps
+            edge = {name for one in edge for name in self._imports(one)} - seen
+            seen |= edge
+            if not edge:
+                return None
+        return None
 
     def reaches(self, test: str, module: str) -> bool:
         """Whether importing the test file imports the module, or a package that imports what is in its folder."""

@@ -26,6 +26,7 @@ from tests.module_tests import ROOT, Project
 # Their tests need another environment or a server, and have make targets of their own.
 ELSEWHERE = ("adapters/", "engines/transformers/", "bus/nats/", "server/store/postgres/", "engines/llama_builds/", "evals/bfcl/")
 QUIET = frozenset({"log", "_log", "logger", "_logger", "warnings", "span"})  # what is said to these is read by no program
+NEAREST = 8  # test files that are run before all others that import the module
 UNTOLD = frozenset({"__repr__", "__str__", "__hash__", "__rich_repr__"})
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -211,18 +212,14 @@ class Trial:
 
 
 def stages_for(project: Project, module: str, *, everything: bool = False) -> list[list[str]]:
-    """The test files to run, likely ones first: of its name; where it says or imports it in the room; where else; the rest."""
-    importing = project.importing_tests(module)
-    name = Path(module).stem
+    """The test files to run, likely ones first: of its name; the nearest in its room; others that import it; the rest."""
+    importing = sorted(project.importing_tests(module))
     room = f"tests/{module.partition('/')[0]}/"
-    named = [test for test in project.named_tests(module) if Path(test).stem.startswith(f"test_{name}")]
-    near = [
-        *project.named_tests(module),
-        *project.listed_tests(module),
-        *(test for test in sorted(importing) if test.startswith(room)),
-    ]
-    near = [test for test in near if test in importing or project.reaches(test, module)]
-    stages = [named, near, sorted(importing), ["tests"] if everything else []]
+    likely = [*project.named_tests(module), *project.listed_tests(module), *(test for test in importing if test.startswith(room))]
+    distances = {test: steps for test in likely if (steps := project.distance(test, module)) is not None}
+    near = sorted(distances, key=lambda test: (distances[test], test))
+    named = [test for test in project.named_tests(module) if Path(test).stem.startswith(f"test_{Path(module).stem}")]
+    stages = [named, near[:NEAREST], [*near[NEAREST:], *importing], ["tests"] if everything else []]
     seen: set[str] = set()
     return [[test for test in dict.fromkeys(stage) if not (test in seen or seen.add(test))] for stage in stages]
 

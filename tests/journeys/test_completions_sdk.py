@@ -31,8 +31,8 @@ def http_of(model: Any, **options: Any) -> httpx.AsyncClient:
     return httpx.AsyncClient(transport=transport, base_url="http://localhost", timeout=None)
 
 
-async def test_a_text_is_continued_as_it_stands(shallow: LocalModel) -> None:
-    client = client_of(app_of(shallow))
+async def test_a_text_is_continued_as_it_stands(small: LocalModel) -> None:
+    client = client_of(app_of(small))
     answer = await client.completions.create(**GREEDY, prompt=COUNT)
     assert answer.object == "text_completion"
     [choice] = answer.choices
@@ -46,10 +46,10 @@ async def test_a_text_is_continued_as_it_stands(shallow: LocalModel) -> None:
     assert echoed.choices[0].text == COUNT + choice.text
 
 
-async def test_several_prompts_of_either_kind_are_answered_in_order(shallow: LocalModel) -> None:
-    client = client_of(app_of(shallow))
-    assert shallow.info.tokenizer is not None
-    tokens = shallow.info.tokenizer.encode(COUNT)
+async def test_several_prompts_of_either_kind_are_answered_in_order(small: LocalModel) -> None:
+    client = client_of(app_of(small))
+    assert small.info.tokenizer is not None
+    tokens = small.info.tokenizer.encode(COUNT)
     asked = {**GREEDY, "max_tokens": 1}
     by_id = await client.completions.create(**asked, prompt=tokens, echo=True)
     assert by_id.choices[0].text == COUNT + " eight"
@@ -58,8 +58,8 @@ async def test_several_prompts_of_either_kind_are_answered_in_order(shallow: Loc
     assert [choice.text for choice in several.choices[2:]] == [" eight", " eight"]
 
 
-async def test_log_probabilities_stand_in_four_lists(shallow: LocalModel) -> None:
-    client = client_of(app_of(shallow))
+async def test_log_probabilities_stand_in_four_lists(small: LocalModel) -> None:
+    client = client_of(app_of(small))
     choice = (await client.completions.create(**GREEDY, prompt=COUNT, logprobs=2)).choices[0]
     assert choice.logprobs and choice.logprobs.tokens and choice.logprobs.token_logprobs and choice.logprobs.top_logprobs
     assert "".join(choice.logprobs.tokens) == choice.text
@@ -72,8 +72,8 @@ async def test_log_probabilities_stand_in_four_lists(shallow: LocalModel) -> Non
         assert top[token] == logprob == max(top.values())
 
 
-async def test_an_answer_is_held_to_what_was_asked_for(shallow: LocalModel) -> None:
-    client = client_of(app_of(shallow))
+async def test_an_answer_is_held_to_what_was_asked_for(small: LocalModel) -> None:
+    client = client_of(app_of(small))
     schema = {"type": "object", "properties": {"city": {"enum": ["Bonn", "Rome"]}}, "required": ["city"]}
     extra = {"structured_outputs": {"json": schema}}
     answer = await client.completions.create(**{**GREEDY, "max_tokens": 40}, prompt="A city: ", extra_body=extra)
@@ -125,8 +125,8 @@ async def test_special_tokens_are_not_part_of_the_text() -> None:
 # llama-server and vLLM
 
 
-async def test_tokens_there_and_back_in_both_shapes(shallow: LocalModel) -> None:
-    async with http_of(shallow) as http:
+async def test_tokens_there_and_back_in_both_shapes(small: LocalModel) -> None:
+    async with http_of(small) as http:
         native = (await http.post("/tokenize", json={"content": "Köln<|im_end|>"})).json()
         assert (await http.post("/detokenize", json=native)).json()["content"] == "Köln<|im_end|>"
         letters = (await http.post("/tokenize", json={"content": "Köln<|im_end|>", "parse_special": False})).json()
@@ -147,9 +147,9 @@ async def test_tokens_there_and_back_in_both_shapes(shallow: LocalModel) -> None
         assert "there is no token 1000000000" in wrong.json()["error"]["message"]
 
 
-async def test_the_native_completion_streamed_and_whole(shallow: LocalModel) -> None:
+async def test_the_native_completion_streamed_and_whole(small: LocalModel) -> None:
     asked = {"prompt": COUNT, "n_predict": 4, "temperature": 0, "n_probs": 2}
-    async with http_of(shallow) as http:
+    async with http_of(small) as http:
         whole = (await http.post("/completion", json=asked)).json()
         assert whole["content"].startswith(" eight")
         assert (whole["stop"], whole["stop_type"], whole["tokens_predicted"]) == (True, "limit", 4)
@@ -160,8 +160,8 @@ async def test_the_native_completion_streamed_and_whole(shallow: LocalModel) -> 
         assert [frame["stop"] for frame in frames] == [False] * (len(frames) - 1) + [True]
 
 
-async def test_paths_without_a_version_and_the_properties(shallow: LocalModel) -> None:
-    async with http_of(shallow) as http:
+async def test_paths_without_a_version_and_the_properties(small: LocalModel) -> None:
+    async with http_of(small) as http:
         asked = {"model": "m", "messages": HI, "max_tokens": 2}
         assert (await http.post("/chat/completions", json=asked)).json()["object"] == "chat.completion"
         assert (await http.get("/models")).json()["data"][0]["id"] == "m"
@@ -172,10 +172,10 @@ async def test_paths_without_a_version_and_the_properties(shallow: LocalModel) -
         assert props["chat_template"]
 
 
-async def test_a_grammar_in_gbnf_is_followed_wherever_it_is_sent(shallow: LocalModel) -> None:
+async def test_a_grammar_in_gbnf_is_followed_wherever_it_is_sent(small: LocalModel) -> None:
     gbnf = 'root ::= answer ("," answer)+\nanswer ::= "yes" | "no"'
     schema = {"enum": ["Bonn", "Rome"]}
-    async with http_of(shallow) as http:
+    async with http_of(small) as http:
         native = (await http.post("/completion", json={"prompt": "Is it? ", "n_predict": 9, "grammar": gbnf})).json()
         assert set(native["content"].split(",")) <= {"yes", "no", ""}
         chosen = (await http.post("/completion", json={"prompt": "A city: ", "json_schema": schema})).json()

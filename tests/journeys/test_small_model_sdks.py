@@ -15,7 +15,7 @@ import openai
 
 from callsmith.server.app import create_app
 from tests.serving import served_apart
-from tests.small import open_shallow, shallow_file
+from tests.small import open_small, small_file
 
 pytestmark = pytest.mark.weights
 
@@ -24,7 +24,7 @@ HI = [{"role": "user", "content": "Say hi."}]
 
 @pytest.fixture(scope="module")
 def address() -> Iterator[str]:
-    with served_apart(create_app({"small": open_shallow(context=512)})) as url:
+    with served_apart(create_app({"small": open_small(context=512)})) as url:
         yield url
 
 
@@ -57,7 +57,7 @@ def test_a_stream_of_messages_begins_with_the_tokens_of_its_prompt(claude: anthr
 def test_a_model_is_described_by_its_weights(llama: ollama.Client):
     (listed,), (running,) = llama.list().models, llama.ps().models
     for one in (listed, running):
-        assert one.size == shallow_file().stat().st_size
+        assert one.size == small_file().stat().st_size
         assert one.details is not None
         assert (one.details.format, one.details.family, one.details.quantization_level) == ("gguf", "llama", "Q4_1")
         assert one.details.parameter_size == "135M"

@@ -7,6 +7,9 @@ from typing import Any
 
 import pytest
 from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse
+from starlette.routing import Route
 
 from callsmith.bus import flow
 from callsmith.bus.bus import CapabilityBus
@@ -220,3 +223,14 @@ async def test_what_is_no_server_of_a_bus_is_said() -> None:
             async with CapabilityBus(HttpTransport(f"{url}/v1")):
                 pass
     assert wrong.value.code == "not_found"
+
+
+@pytest.mark.parametrize(("status", "listing"), [(200, {}), (200, {"capabilities": {}}), (500, {"capabilities": []})])
+async def test_a_server_that_lists_no_capabilities_has_no_bus(status: int, listing: dict[str, Any]) -> None:
+    def answer(request: Request) -> JSONResponse:
+        return JSONResponse(listing, status)
+
+    async with served(Starlette(routes=[Route("/bus/v1/capabilities", answer)])) as url:
+        with pytest.raises(BusError, match="has no capability bus"):
+            async with CapabilityBus(HttpTransport(url)):
+                pass

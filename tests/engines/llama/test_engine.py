@@ -59,6 +59,13 @@ def shared(shallow: LocalModel) -> LlamaEngine:
     return shallow.engine
 
 
+@pytest.fixture
+def whole(small: LocalModel) -> LlamaEngine:
+    """Where it matters what is said: with all layers."""
+    assert isinstance(small.engine, LlamaEngine)
+    return small.engine
+
+
 class TestContract(EngineContract):
     @pytest.fixture
     def engine(self, shared: LlamaEngine) -> Engine:
@@ -85,11 +92,11 @@ async def test_a_bias_makes_a_token_certain_or_impossible(shared: LlamaEngine) -
     assert forced == "seaseasea"
 
 
-async def test_a_penalty_keeps_an_answer_from_repeating_itself(shared: LlamaEngine) -> None:
-    [word] = shared._vocabulary.tokenize("sea")
+async def test_a_penalty_keeps_an_answer_from_repeating_itself(whole: LlamaEngine) -> None:
+    [word] = whole._vocabulary.tokenize("sea")
     biased = replace(GREEDY, max_tokens=3, logit_bias=(TokenBias(word, 20.0),))
-    assert (await say(shared, SEA, biased))[0] == "seaseasea"
-    assert (await say(shared, SEA, replace(biased, repetition_penalty=10.0)))[0] != "seaseasea"
+    assert (await say(whole, SEA, biased))[0] == "seaseasea"
+    assert (await say(whole, SEA, replace(biased, repetition_penalty=10.0)))[0] != "seaseasea"
 
 
 async def test_a_bias_on_a_token_that_is_not_there_fails_the_request_alone(shared: LlamaEngine) -> None:
@@ -117,9 +124,9 @@ async def test_the_file_tells_what_it_is(shared: LlamaEngine) -> None:
     assert await shared.count("<|im_start|>user") == 2
 
 
-async def test_an_answer_ends_where_the_model_ends_it(shared: LlamaEngine) -> None:
+async def test_an_answer_ends_where_the_model_ends_it(whole: LlamaEngine) -> None:
     joke = Prompt(SEA.text.replace("Tell me about the sea.", "Tell me a joke about cats."))
-    said, finished = await say(shared, joke, Sampling(temperature=0, max_tokens=100))
+    said, finished = await say(whole, joke, Sampling(temperature=0, max_tokens=100))
     assert finished.reason == "stop"
     assert "<|im_end|>" not in said
 
