@@ -53,7 +53,8 @@ class Project:
         """The test files of the module's room with its name or its folder's in front, and all in the folder of the same path."""
         path = PurePosixPath(module)
         folders = path.parent.parts[1:]
-        in_room = [test for test in self.tests if test.startswith(f"tests/{path.parts[0]}/")]
+        room = "/".join(("tests", *path.parent.parts[:1]))  # of a module in no room: any
+        in_room = [test for test in self.tests if test.startswith(f"{room}/")]
         named = [test for name in (path.stem, *folders) for test in in_room if _is_named(test, name)]
         return [*dict.fromkeys([*named, *(test for test in in_room if folders and test.startswith(f"tests/{path.parent}/"))])]
 
