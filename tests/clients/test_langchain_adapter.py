@@ -262,7 +262,7 @@ def test_a_choice_of_a_tool_that_is_not_there_is_refused() -> None:
     "cut", ['{"name": "get_weather", "arguments": {"city": "Köl', '{"name": "get_weather", "arguments": {"city"']
 )
 def test_a_call_that_broke_off_is_invalid_and_never_completed(cut: str) -> None:
-    model, _ = chat(f"<tool_call>\n{cut}", f"<tool_call>\n{cut}")
+    model, _ = chat(*[f"<tool_call>\n{cut}"] * 4)  # each answer is asked for once more
     bound = model.bind_tools(to_langchain(Functions(get_weather)))
     whole = bound.invoke("?")
     assert whole.tool_calls == []
