@@ -138,7 +138,8 @@ OUTSIDE_TOYS = {
         "class Turns(list): add = list.append\n"
         "turns = Turns()\n"
         "app = create_app({'m': open_model('scripted:Hello!')}, settings=Settings(recorders=(turns,)))\n"
-        "TestClient(app, 'http://localhost').post('/api/chat', json={'model': 'm', 'stream': False, 'messages': [{'role': 'user', 'content': 'Hi'}]})\n"
+        "hi = {'role': 'user', 'content': 'Hi'}\n"
+        "TestClient(app, 'http://localhost').post('/api/chat', json={'model': 'm', 'stream': False, 'messages': [hi]})\n"
         "len(turns) == 1"
     ),
 }
@@ -187,7 +188,8 @@ INSIDE_TOYS = {
         },
     ),
     "a command": Toy(
-        "from typer.testing import CliRunner\nfrom callsmith.cli.main import app\nCliRunner().invoke(app, ['toy']).output == 'toys\\n'",
+        "from typer.testing import CliRunner\nfrom callsmith.cli.main import app\n"
+        "CliRunner().invoke(app, ['toy']).output == 'toys\\n'",
         {"cli/toy.py": "import typer\napp = typer.Typer()\n@app.command()\ndef toy() -> None: print('toys')\n"},
     ),
     "a setting": Toy(
@@ -203,7 +205,8 @@ INSIDE_TOYS = {
         },
     ),
     "a tool source": Toy(
-        "from callsmith.tools.toy import source; import asyncio\n[tool.name for tool in asyncio.run(source.tools())] == ['say_again']",
+        "from callsmith.tools.toy import source; import asyncio\n"
+        "[tool.name for tool in asyncio.run(source.tools())] == ['say_again']",
         {"tools/toy.py": TOOLS},
     ),
     "a grammar target": Toy(
@@ -218,14 +221,17 @@ INSIDE_TOYS = {
         {
             "server/store/opening.py": (
                 "    scheme = ",
-                "    if where == 'toy':\n        from callsmith.server.store.toy import ToyStore\n        return ToyStore(':memory:')\n",
+                "    if where == 'toy':\n"
+                "        from callsmith.server.store.toy import ToyStore\n"
+                "        return ToyStore(':memory:')\n",
             )
         },
     ),
     "a build of llama.cpp": Toy(
         "from callsmith.engines.llama_builds.table import BUILDS\n'toy' in [build.name for build in BUILDS]",
         {
-            "engines/llama_builds/table.py": "from dataclasses import replace\nBUILDS = (*BUILDS, replace(BUILDS[0], name='toy'))\n"
+            "engines/llama_builds/table.py": "from dataclasses import replace\n"
+            "BUILDS = (*BUILDS, replace(BUILDS[0], name='toy'))\n"
         },
     ),
 }
