@@ -7,9 +7,9 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from callsmith.engines.upstream import Patience
+from callsmith.engines.upstream import RetryPolicy
 
-QUICK = Patience(connect=2, begin=2, silence=2, pause=0.01, longest_pause=0.2)
+QUICK = RetryPolicy(connect=2, begin=2, silence=2, pause=0.01, longest_pause=0.2)
 Speak = Callable[[asyncio.StreamWriter], Awaitable[None]]
 
 

@@ -14,10 +14,10 @@ from starlette.routing import Route
 
 from callsmith.engines import open_engine
 from callsmith.engines.port import Engine
-from callsmith.engines.upstream import Patience
+from callsmith.engines.upstream import RetryPolicy
 from tests.serving import served
 
-QUICK = Patience(connect=10, begin=10, silence=10, retries=1, pause=0.01, longest_pause=0.2)
+QUICK = RetryPolicy(connect=10, begin=10, silence=10, retries=1, pause=0.01, longest_pause=0.2)
 Kind = Literal["llama-server", "vllm", "sglang"]
 SPECIALS = {"<s>": 1, "<|im_end|>": 2, "<tool_call>": 3, "</tool_call>": 4, "<think>": 5}
 TEMPLATE = """{%- if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
@@ -214,7 +214,7 @@ async def opened(*servers: ScriptedServer) -> AsyncIterator[Engine]:
     """The engine for these servers; all answers are those of their scripts."""
     async with AsyncExitStack() as stack:
         urls = [await stack.enter_async_context(served(server.app, force=True)) for server in servers]
-        engine = await asyncio.to_thread(open_engine, f"completions:{','.join(urls)}", patience=QUICK)
+        engine = await asyncio.to_thread(open_engine, f"completions:{','.join(urls)}", retry_policy=QUICK)
         for server in servers:
             server.asked.clear()
             server.ignores_grammars = True

@@ -290,7 +290,7 @@ async def test_an_unknown_kind_or_model_is_said_with_those_there_are() -> None:
         with pytest.raises(UnknownName, match="unknown model 'other'; known: tiny"):
             await asyncio.to_thread(open_engine, f"completions:{url}#other")
     with pytest.raises(Unavailable, match="cannot be reached"):
-        await asyncio.to_thread(open_engine, "completions:http://127.0.0.1:9", patience=QUICK)
+        await asyncio.to_thread(open_engine, "completions:http://127.0.0.1:9", retry_policy=QUICK)
 
 
 async def test_a_server_of_another_kind_has_to_be_named() -> None:

@@ -88,7 +88,7 @@ async def test_a_server_that_is_down_does_not_keep_the_other_from_being_opened()
     async with served(ScriptedServer().app, force=True) as gone:
         pass
     async with served(server.app, force=True) as url:
-        engine = await asyncio.to_thread(open_engine, f"completions:{gone},{url}", patience=QUICK)
+        engine = await asyncio.to_thread(open_engine, f"completions:{gone},{url}", retry_policy=QUICK)
         server.ignores_grammars = True
         said, _ = await say(engine, Prompt("Hi"), PLAIN)
         assert said == "fine"

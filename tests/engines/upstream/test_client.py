@@ -10,22 +10,22 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError
-from callsmith.engines.upstream import Patience, Upstream
+from callsmith.engines.upstream import RetryPolicy, Upstream
 from tests.scripted_server import QUICK, http, scripted
 
 KEY = {"authorization": "Bearer very-secret"}
 
 
-async def ask(url: str, patience: Patience = QUICK) -> object:
-    upstream = Upstream(url, headers=KEY, patience=patience)
+async def ask(url: str, retry_policy: RetryPolicy = QUICK) -> object:
+    upstream = Upstream(url, headers=KEY, retry_policy=retry_policy)
     try:
         return await upstream.post("ask", {"ü": "\ud83d"})
     finally:
         await upstream.close()
 
 
-async def stream(url: str, patience: Patience = QUICK) -> bytes:
-    upstream = Upstream(url, patience=patience)
+async def stream(url: str, retry_policy: RetryPolicy = QUICK) -> bytes:
+    upstream = Upstream(url, retry_policy=retry_policy)
     try:
         return b"".join([data async for data in upstream.stream("ask", {})])
     finally:
@@ -98,7 +98,7 @@ async def test_a_server_that_is_not_there_uses_up_no_try_at_the_other() -> None:
         free.bind(("127.0.0.1", 0))
         nobody = f"http://127.0.0.1:{free.getsockname()[1]}"
         async with scripted(b"", http(b"true")) as server:
-            upstream = Upstream([server.url, nobody], patience=replace(QUICK, retries=1))
+            upstream = Upstream([server.url, nobody], retry_policy=replace(QUICK, retries=1))
             session = next(name for name in map(str, range(99)) if first_of(upstream, name) == server.url)
             try:
                 assert await upstream.post("ask", {}, session) is True
@@ -148,7 +148,7 @@ async def test_a_stream_comes_as_it_is_sent() -> None:
         writer.write(b"data: \xff\n\n")
 
     async with scripted(speak) as server:
-        upstream = Upstream(server.url, patience=QUICK)
+        upstream = Upstream(server.url, retry_policy=QUICK)
         pieces = upstream.stream("ask", {})
         assert await anext(pieces) == b"data: 1\n\n"
         gate.set()
@@ -197,7 +197,7 @@ async def test_a_server_that_does_not_begin_or_falls_silent_is_given_up() -> Non
 
 async def test_things_can_be_asked_for_while_a_loop_is_running() -> None:
     async with scripted(http(b'["x"]')) as server:
-        upstream = Upstream(server.url, patience=QUICK)
+        upstream = Upstream(server.url, retry_policy=QUICK)
         assert await asyncio.to_thread(upstream.get_now, "models") == ["x"]
         assert await upstream.get("models") == ["x"]
         await upstream.close()

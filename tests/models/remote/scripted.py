@@ -83,7 +83,7 @@ def remote(
     known = providers()[provider] if provider else Provider("")
     servers = [server] if isinstance(server, str | Scripted) else server
     urls = [base_url(one if isinstance(one, str) else one.url, dialect) for one in servers]
-    upstream = Upstream(urls, headers=dialect.headers("secret-key"), patience=QUICK)
+    upstream = Upstream(urls, headers=dialect.headers("secret-key"), retry_policy=QUICK)
     traits = {"provider": provider, "key_variable": "THE_KEY", **traits}
     return RemoteModel(upstream, dialect, "gpt", quirks or known.quirks.get(api, Quirks()), RemoteTraits(**traits))
 

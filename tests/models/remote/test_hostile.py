@@ -32,9 +32,9 @@ async def ask(
         await model.close()
 
 
-def patient(server: Scripted | str, **patience: float) -> RemoteModel:
+def patient(server: Scripted | str, **retry_policy: float) -> RemoteModel:
     model = remote(server)
-    model.upstream.patience = replace(model.upstream.patience, **patience)  # type: ignore[arg-type]
+    model.upstream.retry_policy = replace(model.upstream.retry_policy, **retry_policy)  # type: ignore[arg-type]
     return model
 
 

@@ -60,7 +60,7 @@ def test_a_service_that_nobody_has_set_up_for_it_is_told_nothing() -> None:
 
 async def test_it_is_not_shown_where_it_should_not_be() -> None:
     async with scripted(OK) as server:
-        upstream = Upstream(server.url, patience=QUICK, shows_session=False)
+        upstream = Upstream(server.url, retry_policy=QUICK, shows_session=False)
         async for _ in upstream.stream("chat/completions", {}, "some id"):
             pass
         await upstream.close()

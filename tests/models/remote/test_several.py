@@ -124,7 +124,7 @@ async def test_an_answer_of_which_something_was_shown_is_not_asked_for_again() -
 
 async def test_a_server_that_takes_too_long_may_still_be_at_work_and_no_other_is_asked() -> None:
     async def act(model: RemoteModel, request: Request, first: Scripted, other: Scripted) -> None:
-        model.upstream.patience = replace(model.upstream.patience, begin=0.2)
+        model.upstream.retry_policy = replace(model.upstream.retry_policy, begin=0.2)
         with pytest.raises(TimedOut, match="did not begin"):
             await said(model, request)
         assert other.paths == []

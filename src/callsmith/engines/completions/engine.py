@@ -39,7 +39,7 @@ from callsmith.engines.completions.vllm import Vllm
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import EngineInfo, Finished, Piece
 from callsmith.engines.text import StopScanner
-from callsmith.engines.upstream import BrokeOff, Patience, Replica, Upstream, split_urls
+from callsmith.engines.upstream import BrokeOff, Replica, RetryPolicy, Upstream, split_urls
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
 from callsmith.grammar.relay import Relay
@@ -68,7 +68,7 @@ KEY: Final = "CALLSMITH_UPSTREAM_KEY"
 
 
 def open(
-    rest: str, *, context: int | None = None, key: str | None = None, patience: Patience = Patience()
+    rest: str, *, context: int | None = None, key: str | None = None, retry_policy: RetryPolicy = RetryPolicy()
 ) -> "CompletionsEngine":
     """The engine for the server at that URL. `context` is how many tokens of its context are used, all of them by default."""
     spec = _SPEC.fullmatch(rest)
@@ -81,7 +81,7 @@ def open(
     upstream = Upstream(
         [one.removesuffix("/v1") for one in split_urls(url)],
         headers={"authorization": f"Bearer {key}"} if key else None,
-        patience=patience,
+        retry_policy=retry_policy,
         probe="v1/models",
     )
 
@@ -122,16 +122,16 @@ async def _enforces_grammars(upstream: Upstream, server: Server, described: Desc
 
 async def _when_loaded(upstream: Upstream) -> Json:
     """The list of models. A server that is still loading its model says 503: it is waited for."""
-    patience = upstream.patience.begin
+    seconds_left = upstream.retry_policy.begin
     while True:
         try:
             return await upstream.get("v1/models")
         except Rejected as error:
-            if error.status != 503 or patience <= 0:
+            if error.status != 503 or seconds_left <= 0:
                 raise
             logger.info("waiting for a server: %s", error.message)
             await asyncio.sleep(_PAUSE)
-            patience -= _PAUSE
+            seconds_left -= _PAUSE
 
 
 def _find_kind(url: str, models: Sequence[Object]) -> str:
@@ -272,8 +272,8 @@ class CompletionsEngine:
 
     async def _streamed(self, path: str, body: Mapping[str, Json], session: str) -> AsyncGenerator[Chunk, None]:
         """What the server streams. An answer that breaks off before anything of it has come is asked for again."""
-        patience, has_begun, tried = self._upstream.patience, False, set[Replica]()
-        for attempt in range(patience.retries + 1):
+        retry_policy, has_begun, tried = self._upstream.retry_policy, False, set[Replica]()
+        for attempt in range(retry_policy.retries + 1):
             frames, progress = FrameReader(), Progress()
             try:
                 async with closing(self._upstream.stream(path, dict(body), session, tried)) as stream:
@@ -286,9 +286,9 @@ class CompletionsEngine:
                                     return
                 raise BrokeOff(self._upstream.url, "it did not say that it is complete")
             except BrokeOff:
-                if has_begun or attempt == patience.retries:
+                if has_begun or attempt == retry_policy.retries:
                     raise
-            await asyncio.sleep(patience.pause * 2**attempt)
+            await asyncio.sleep(retry_policy.pause * 2**attempt)
 
     def _parsed(self, text: str) -> Object:
         try:

@@ -53,9 +53,10 @@ _MOST_TOKENS: Final = 4 * 1024 * 1024  # characters of all tokens, with the ids 
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
-    """How long an upstream may take, in seconds: to connect, to begin its answer, and between two pieces of it.
+class RetryPolicy:
+    """When a request to an upstream is given up, and when it is sent again.
 
+    `connect`, `begin` and `silence` are the seconds it may take to connect, to begin its answer, and between two pieces of it.
     `retries` is how often a request is sent again that failed before its answer began; in between `pause` is waited, doubled each
     time, or what the upstream asks for in `Retry-After`, if that is no more than `longest_pause`.
     """
@@ -84,7 +85,7 @@ class Upstream:
         url: str | Sequence[str],
         *,
         headers: Mapping[str, str] | None = None,
-        patience: Patience = Patience(),
+        retry_policy: RetryPolicy = RetryPolicy(),
         shows_session: bool = True,
         probe: str = "models",
     ) -> None:
@@ -95,7 +96,7 @@ class Upstream:
         load_aiohttp()
         self.url = ",".join(urls)
         self.replicas = Replicas(urls)
-        self.patience = patience
+        self.retry_policy = retry_policy
         self._headers = dict(headers or {})
         self._shows_session = shows_session
         self._probe_path = probe
@@ -175,7 +176,7 @@ class Upstream:
         session = self._sessions.get(loop)
         if session is None:
             aiohttp = load_aiohttp()
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.patience.connect, sock_read=None)
+            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.retry_policy.connect, sock_read=None)
             connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
             session = self._sessions[loop] = aiohttp.ClientSession(
                 connector=connector, timeout=timeout, headers=self._headers, auto_decompress=True
@@ -206,8 +207,8 @@ class Upstream:
     ) -> "tuple[Replica, aiohttp.ClientResponse]":
         """A server that answers, and its answer. Each is asked once, at once; after a pause all may be asked again.
 
-        What was sent is sent as often as `patience` says and no more: it may be the request that brings a server down. Where no
-        server could be reached nothing was sent: that uses up pauses alone.
+        What was sent is sent as often as `retry_policy` says and no more: it may be the request that brings a server down.
+        Where no server could be reached nothing was sent: that uses up pauses alone.
         """
         sent = pauses = 0
         while True:
@@ -223,7 +224,7 @@ class Upstream:
                 return replica, await self._begin_at(replica, method, path, body, session)
             except ModelError as error:
                 sent += replica is not None and not isinstance(error, NotReached)
-                if sent > self.patience.retries:
+                if sent > self.retry_policy.retries:
                     raise
                 # Another may be asked in place of one that is not there or cannot; one that took too long may still be at work.
                 moves_on = error.retryable or isinstance(error, Unavailable)
@@ -266,17 +267,17 @@ class Upstream:
             data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
             sent = {"data": data, "headers": {"content-type": "application/json", **headers}}
         try:
-            async with asyncio.timeout(self.patience.begin):
+            async with asyncio.timeout(self.retry_policy.begin):
                 response = await session.request(method, f"{server}/{path.lstrip('/')}", allow_redirects=False, **sent)
                 if error := await read_refusal(server, response):
                     response.close()
                     raise error
                 return response
         except aiohttp.ServerTimeoutError as error:
-            why = f"no connection within {self.patience.connect:g} s"
+            why = f"no connection within {self.retry_policy.connect:g} s"
             raise NotReached(server, why) from error
         except TimeoutError as error:
-            raise TimedOut(f"{server} did not begin its answer within {self.patience.begin:g} s") from error
+            raise TimedOut(f"{server} did not begin its answer within {self.retry_policy.begin:g} s") from error
         except aiohttp.ClientConnectorError as error:
             raise NotReached(server, reason_of(error)) from error
         except (aiohttp.ClientError, OSError, ValueError) as error:
@@ -307,12 +308,12 @@ class Upstream:
 
     def _pause(self, error: ModelError, before: int) -> float | None:
         """How long to wait before the request is sent again, after so many pauses before; None if it is not."""
-        if before >= self.patience.retries or not error.retryable:
+        if before >= self.retry_policy.retries or not error.retryable:
             return None
         asked = error.seconds if isinstance(error, Rejected) else None
         if asked is not None:
-            return asked if asked <= self.patience.longest_pause else None
-        return min(self.patience.pause * 2**before * random.uniform(0.75, 1.25), self.patience.longest_pause)
+            return asked if asked <= self.retry_policy.longest_pause else None
+        return min(self.retry_policy.pause * 2**before * random.uniform(0.75, 1.25), self.retry_policy.longest_pause)
 
     async def _json(self, response: "aiohttp.ClientResponse") -> Json:
         parts: list[bytes] = []
@@ -333,10 +334,10 @@ class Upstream:
         aiohttp = load_aiohttp()
         while True:
             try:
-                async with asyncio.timeout(self.patience.silence):
+                async with asyncio.timeout(self.retry_policy.silence):
                     data = await response.content.read(_PIECE)
             except TimeoutError as error:
-                raise TimedOut(f"{server_of(response)} has sent nothing for {self.patience.silence:g} s") from error
+                raise TimedOut(f"{server_of(response)} has sent nothing for {self.retry_policy.silence:g} s") from error
             except (aiohttp.ClientError, OSError) as error:
                 raise BrokeOff(server_of(response), reason_of(error)) from error
             if not data:

@@ -173,9 +173,9 @@ class RemoteModel:
             except ModelError as error:
                 # What could not be reached at all has been tried again already.
                 had_begun = not isinstance(error, Unavailable) or isinstance(error, BrokeOff)
-                if has_shown or not had_begun or not error.retryable or attempt >= self.upstream.patience.retries:
+                if has_shown or not had_begun or not error.retryable or attempt >= self.upstream.retry_policy.retries:
                     raise
-                await asyncio.sleep(self.upstream.patience.pause * 2**attempt)
+                await asyncio.sleep(self.upstream.retry_policy.pause * 2**attempt)
                 attempt += 1
 
     def _received(self, plan: _Plan, mender: AnswerMender, tried: set[Replica]) -> AsyncGenerator[ModelEvent, None]:
@@ -191,7 +191,7 @@ class RemoteModel:
     async def _events(self, plan: _Plan, mender: AnswerMender, tried: set[Replica]) -> AsyncGenerator[ModelEvent, None]:
         """The events of the upstream's answer, as they come."""
         decoder, size, heard = AnswerDecoder(self.dialect), 0, time.monotonic()
-        url, patience = self.upstream.url, self.upstream.patience
+        url, retry_policy = self.upstream.url, self.upstream.retry_policy
         async with aclosing(self.upstream.stream(self.dialect.path, plan.body, plan.session, tried)) as pieces:
             async for data in pieces:
                 size += len(data)
@@ -199,8 +199,8 @@ class RemoteModel:
                     raise ModelError(f"the answer of {url} does not end: it has more than {_MOST_BYTES:,} bytes")
                 if events := decoder.feed(data):
                     heard = time.monotonic()
-                elif time.monotonic() - heard > patience.begin:
-                    raise TimedOut(f"{url} keeps the connection open, but has said nothing for {patience.begin:g} s")
+                elif time.monotonic() - heard > retry_policy.begin:
+                    raise TimedOut(f"{url} keeps the connection open, but has said nothing for {retry_policy.begin:g} s")
                 for event in events:
                     yield event
                 if decoder.is_done:
