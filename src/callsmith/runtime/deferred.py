@@ -6,7 +6,6 @@ A plain list is a toolset too, wherever one is taken: `run(model, [get_weather, 
 from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from typing import Any, TypeAlias
 
-from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallDeferred, CallEvent
 from callsmith.core.ports import Context, Toolset
@@ -28,13 +27,14 @@ class DeferredTools:
         own = () if self._toolset is None else await self._toolset.tools()
         return (*self._deferred.values(), *(tool for tool in own if tool.name not in self._deferred))
 
-    async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
+    def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         if self._toolset is None or call.name in self._deferred:
-            yield CallDeferred(call)
-            return
-        async with closing(self._toolset.call(call, context)) as items:
-            async for item in items:
-                yield item
+            return _defer(call)
+        return self._toolset.call(call, context)
+
+
+async def _defer(call: Call) -> AsyncIterator[CallEvent]:
+    yield CallDeferred(call)
 
 
 def toolset_of(tools: GivenTools | None) -> Toolset:

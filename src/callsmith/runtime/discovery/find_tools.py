@@ -132,15 +132,13 @@ class SearchableToolset:
         )
         return [Tool(FIND_TOOLS, description, _QUERY, idempotent=True, source="callsmith"), *tools]
 
-    async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
-        if call.name == FIND_TOOLS:
-            await context.starting()
-            searchable = (*self._others, *await self._toolset.tools())
-            yield Result(call.id, call.name, await asyncio.to_thread(search_answer, call.arguments.get("query", ""), searchable))
-            return
-        async with closing(self._toolset.call(call, context)) as items:
-            async for item in items:
-                yield item
+    def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
+        return self._search(call, context) if call.name == FIND_TOOLS else self._toolset.call(call, context)
+
+    async def _search(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
+        await context.starting()
+        searchable = (*self._others, *await self._toolset.tools())
+        yield Result(call.id, call.name, await asyncio.to_thread(search_answer, call.arguments.get("query", ""), searchable))
 
 
 class BudgetedModel:
