@@ -62,7 +62,6 @@ _PUT_NEXT = f"""
     WHERE kind = $2 AND key = $3 AND version = $7 RETURNING version
 """
 _VERSION = "SELECT version FROM callsmith_documents WHERE kind = $1 AND key = $2"
-_DELETE = "DELETE FROM callsmith_documents WHERE kind = $1 AND key = ANY($2::text[])"
 # What others are just writing is left alone: nobody waits for anybody.
 _DELETE_OLD = f"""
     DELETE FROM callsmith_documents WHERE (kind, key) IN (
