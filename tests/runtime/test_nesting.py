@@ -125,12 +125,12 @@ async def test_a_run_inside_a_tool_is_made_for_the_same_caller_whoever_it_says_i
 
 
 async def test_a_tool_inside_a_run_that_was_given_up_is_told_that_nobody_waits():
-    told = threading.Event()
+    was_stopped = threading.Event()
 
     def watch(context: Context) -> None:
         for _ in range(300):
             if context.cancelled():
-                told.set()
+                was_stopped.set()
                 return
             time.sleep(0.01)
 
@@ -140,7 +140,7 @@ async def test_a_tool_inside_a_run_that_was_given_up_is_told_that_nobody_waits()
     model = FakeModel(calls(Call("agent", {}, "c1")), says("done"))
     (result,) = finished(await everything(model, Functions(agent), limits=Limits(seconds=0.1)))
     assert result.code == "timeout"
-    assert await asyncio.to_thread(told.wait, 3)
+    assert await asyncio.to_thread(was_stopped.wait, 3)
 
 
 async def test_a_run_in_a_thread_that_was_given_up_makes_no_further_call():

@@ -288,11 +288,11 @@ async def test_a_cancelled_turn_leaves_no_call_without_a_result():
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    told = dict(tool_texts(conversation))
-    assert list(told) == ["c1", "c2", "c3"]
-    assert told["c1"].endswith("it may or may not have taken effect")
-    assert told["c2"] == "cancelled: the turn was stopped before send had answered"  # they run one after another
-    assert told["c3"] == "cancelled: the turn was stopped before look had answered"
+    results_by_id = dict(tool_texts(conversation))
+    assert list(results_by_id) == ["c1", "c2", "c3"]
+    assert results_by_id["c1"].endswith("it may or may not have taken effect")
+    assert results_by_id["c2"] == "cancelled: the turn was stopped before send had answered"  # they run one after another
+    assert results_by_id["c3"] == "cancelled: the turn was stopped before look had answered"
     assert (await conversation.send("What was that?")).text == "I see."
 
 

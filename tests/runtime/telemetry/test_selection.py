@@ -17,11 +17,11 @@ def of(*made: CallRecord, offered: tuple[str, ...] = ("find", "search", "wave"))
 
 @pytest.mark.req("R221")
 def test_the_report_names_tools_that_are_never_called_and_those_often_called_wrongly():
-    told = report([of(CallRecord("find", "ok")), *(of(CallRecord("search", how)) for how in ("ok", "ok", "invalid"))])
-    assert told.turns == 4
-    assert told.never_called == ("wave",)
-    assert told.often_invalid == ("search",)
-    assert told.confused == ()
+    reported = report([of(CallRecord("find", "ok")), *(of(CallRecord("search", how)) for how in ("ok", "ok", "invalid"))])
+    assert reported.turns == 4
+    assert reported.never_called == ("wave",)
+    assert reported.often_invalid == ("search",)
+    assert reported.confused == ()
 
 
 @pytest.mark.req("R221")

@@ -93,8 +93,8 @@ async def test_what_is_written_to_a_file_is_read_back_the_same(tmp_path: Path):
     recorder = CombinedRecorder(trace, TraceFile(path), TraceFile(path))  # as two programs would
     toolset = Handlers(GREET, WAVE, greet=hello)
     for _ in range(2):
-        told = FakeModel(calls(Call("greet", {"to": SECRET}, "c1"), Call("greeet", {}, "c2")), says(SECRET))
-        async for _ in record_turn(run(told, toolset, ASKED), recorder, TurnInfo("parrot", await toolset.tools())):
+        scripted = FakeModel(calls(Call("greet", {"to": SECRET}, "c1"), Call("greeet", {}, "c2")), says(SECRET))
+        async for _ in record_turn(run(scripted, toolset, ASKED), recorder, TurnInfo("parrot", await toolset.tools())):
             pass
     text = path.read_text("utf-8")
     assert SECRET not in text

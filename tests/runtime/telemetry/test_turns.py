@@ -198,11 +198,11 @@ async def test_a_turn_is_recorded_before_its_last_event_is_seen_and_only_once():
 
 
 async def test_watching_changes_no_event():
-    happening: list[RunEvent] = [
+    expected: list[RunEvent] = [
         Text("hi"), CallStarted(0, "x"), ToolStarted(Call("x", {}, "c9")), ToolFinished(Result("c9", "x", {"a": 1})),
         ToolFinished(Result("c8", "y", object())), Notice("n"), Stopped("stop"), TurnEnded((), "stop"),
     ]  # fmt: skip
-    assert [event async for event in record_turn(given(*happening), Trace(), TurnInfo("parrot"))] == happening
+    assert [event async for event in record_turn(given(*expected), Trace(), TurnInfo("parrot"))] == expected
 
 
 async def test_of_a_great_many_tools_only_some_names_are_kept():
@@ -213,19 +213,19 @@ async def test_of_a_great_many_tools_only_some_names_are_kept():
 
 def test_watching_a_turn_is_little_work_beside_the_models():
     call, words = Call("greet", {"to": "Ada"}, "c1"), [Text("word ")] * 100
-    happening: list[RunEvent] = [
+    expected: list[RunEvent] = [
         CallStarted(0, "greet", "c1"), CallReady(0, call), Stopped("calls"), ToolStarted(call),
         ToolFinished(Result("c1", "greet", "hello Ada")), *words, Stopped("stop"), TurnEnded((), "stop"),
     ]  # fmt: skip
     trace, asked = Trace(), TurnInfo("parrot", [GREET, WAVE])
 
     async def turn(watch: bool) -> None:
-        events = given(*happening)
+        events = given(*expected)
         async for _ in record_turn(events, trace, asked) if watch else events:
             pass
 
     seen, unseen = (count_calls(lambda watch=watch: asyncio.run(turn(watch))) for watch in (True, False))
-    assert seen - unseen < 10 * len(happening)
+    assert seen - unseen < 10 * len(expected)
 
 
 # Redaction
@@ -237,8 +237,8 @@ async def test_nothing_that_was_said_is_kept():
         Call("greet", {"to": SECRET, SECRET: 1}, "c1"), Call(SECRET, {}, "c2"), Call("fall", {}, SECRET * 9),
         Call("greet", {"to": [SECRET]}, "c4"),
     ]  # fmt: skip
-    told = FakeModel([Text(SECRET), *calls(*made)], [Unreadable(SECRET, SECRET), *says(SECRET)])
-    turn = await traced(told, Handlers(GREET, Tool("fall"), greet=hello, fall=broken), limits=Limits(result_characters=5))
+    scripted = FakeModel([Text(SECRET), *calls(*made)], [Unreadable(SECRET, SECRET), *says(SECRET)])
+    turn = await traced(scripted, Handlers(GREET, Tool("fall"), greet=hello, fall=broken), limits=Limits(result_characters=5))
     assert [call.tool for call in turn.calls] == ["greet", UNKNOWN, "fall", "greet"]
     assert turn.calls[0].keys == ("to", MADE_UP)
     assert turn.notices > 0
@@ -254,7 +254,7 @@ async def test_a_code_that_is_a_sentence_is_not_kept():
 
 
 async def test_arguments_and_results_are_kept_where_that_is_asked_for():
-    told = FakeModel(calls(Call("greet", {"to": "Ada"}, "c1")), says("done"))
-    turn = await traced(told, Handlers(GREET, greet=hello), show=True, limits=Limits(result_characters=5))
+    scripted = FakeModel(calls(Call("greet", {"to": "Ada"}, "c1")), says("done"))
+    turn = await traced(scripted, Handlers(GREET, greet=hello), show=True, limits=Limits(result_characters=5))
     assert (turn.calls[0].arguments, turn.calls[0].result) == ('{"to": "Ada"}', "hello Ada")
     assert len(turn.noticed) == 1
