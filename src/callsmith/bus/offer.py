@@ -5,6 +5,7 @@ withdraw = await offer(bus, Functions(weather), prefix="experimental.home")     
 
 import re
 from collections.abc import AsyncIterator, Callable
+from contextlib import ExitStack
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Bus, CapabilityCall, Handler
@@ -29,20 +30,15 @@ async def offer(
     `trust` is how far callers must be trusted, `most` how many calls of a tool may run at a time. A tool that has to be confirmed
     is not run: whoever calls it asks the person.
     """
-    withdrawals: list[Callable[[], None]] = []
+    withdrawals = ExitStack()
     names: set[str] = set()
     for tool in await toolset.tools():
         descriptor = describe_tool(tool, prefix, trust, most)
         if descriptor.name in names:
             raise UsageError(f"two tools would be offered as {descriptor.name}: rename one of them")
         names.add(descriptor.name)
-        withdrawals.append(bus.register(descriptor, tool_handler(toolset, tool)))
-
-    def withdraw() -> None:
-        for one in withdrawals:
-            one()
-
-    return withdraw
+        withdrawals.callback(bus.register(descriptor, tool_handler(toolset, tool)))
+    return withdrawals.close
 
 
 def describe_tool(tool: Tool, prefix: str, trust: Trust = "member", most: int = 16) -> Descriptor:

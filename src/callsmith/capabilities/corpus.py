@@ -10,6 +10,7 @@ import re
 import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -177,13 +178,10 @@ class Corpora:
             description="List the corpora that can be searched",
             idempotent=True,
         )
-        withdrawals = [bus.register(query, self._answer_query), bus.register(listing, self._answer_list)]
-
-        def withdraw() -> None:
-            for withdraw_one in withdrawals:
-                withdraw_one()
-
-        return withdraw
+        withdrawals = ExitStack()
+        withdrawals.callback(bus.register(query, self._answer_query))
+        withdrawals.callback(bus.register(listing, self._answer_list))
+        return withdrawals.close
 
     async def _answer_query(self, call: CapabilityCall) -> Answer:
         arguments: Mapping[str, Json] = call.input

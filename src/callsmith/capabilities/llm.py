@@ -8,7 +8,7 @@ authority. Where a request brings no tools, those of this node are offered to th
 import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
@@ -106,14 +106,11 @@ class LlmService:
             timeout_seconds=CHAT_SECONDS,
             max_concurrent=self._most,
         )
-        withdrawals = [self._bus.register(replace(chat, version=version), self.handle_chat, _has_model) for version in VERSIONS]
-        withdrawals.append(self._bus.register(tools_call, self.handle_tools_call))
-
-        def withdraw() -> None:
-            for withdraw_one in withdrawals:
-                withdraw_one()
-
-        return withdraw
+        withdrawals = ExitStack()
+        for version in VERSIONS:
+            withdrawals.callback(self._bus.register(replace(chat, version=version), self.handle_chat, _has_model))
+        withdrawals.callback(self._bus.register(tools_call, self.handle_tools_call))
+        return withdrawals.close
 
     async def handle_tools_call(self, call: CapabilityCall) -> Answer:
         """Call the target capability with the target body, on the caller's authority; the answer is the target's."""

@@ -21,7 +21,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.values import Call, Json, Result
 from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.routes.responses.answer import Answer
+from callsmith.server.routes.responses.answer import LiveResponse
 from callsmith.wire.anthropic import events as anthropic_events
 from callsmith.wire.ollama import events as ollama_events
 from callsmith.wire.openai import chat_events as openai_chat_events
@@ -85,7 +85,7 @@ async def test_a_response_is_streamed_as_its_writer_would_write_it() -> None:
 
     plain, reader = writer(), FrameReader()
     expected = [encode(one).decode() for event in EVENTS for one in plain.write(event)]
-    answer = Answer(told(), writer(), keep, {})
+    answer = LiveResponse(told(), writer(), keep, {})
     got = [frame.data async for piece in answer.frames() for frame in reader.feed(piece)]
     assert got == expected
     assert answer.writer.response() == plain.response()
@@ -102,8 +102,8 @@ async def test_a_response_that_waits_can_be_stopped_and_says_so_and_its_task_goe
         finally:
             closed = True
 
-    running: dict[str, Answer] = {}
-    answer = Answer(told(), writer(), keep, running)
+    running: dict[str, LiveResponse] = {}
+    answer = LiveResponse(told(), writer(), keep, running)
 
     async def read() -> tuple[bytes, int]:
         said = b"".join([piece async for piece in answer.frames()])
@@ -129,7 +129,7 @@ async def test_whoever_cancels_the_task_of_a_response_is_not_taken_for_a_stop() 
         yield Text("a")
         await asyncio.sleep(60)
 
-    answer = Answer(told(), writer(), keep, {})
+    answer = LiveResponse(told(), writer(), keep, {})
 
     async def read() -> None:
         async for _ in answer.frames():
@@ -143,7 +143,7 @@ async def test_whoever_cancels_the_task_of_a_response_is_not_taken_for_a_stop() 
             await answer.stop()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        answer = Answer(told(), writer(), keep, {})
+        answer = LiveResponse(told(), writer(), keep, {})
 
 
 async def test_where_the_end_cannot_be_stored_all_that_was_said_is_told_and_then_the_failure() -> None:
@@ -155,7 +155,11 @@ async def test_where_the_end_cannot_be_stored_all_that_was_said_is_told_and_then
         raise Unavailable("the disk is full")
 
     reader = FrameReader()
-    sent = [json.loads(frame.data) async for piece in Answer(told(), writer(), fail, {}).frames() for frame in reader.feed(piece)]
+    sent = [
+        json.loads(frame.data)
+        async for piece in LiveResponse(told(), writer(), fail, {}).frames()
+        for frame in reader.feed(piece)
+    ]
     assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
     assert [one["type"] for one in sent[-3:]] == ["response.content_part.done", "response.output_item.done", "response.failed"]
     assert sent[-1]["response"]["error"]["message"] == "the disk is full"

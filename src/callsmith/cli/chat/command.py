@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from callsmith.cli.chat.session import ChatSession
     from callsmith.core.ports import OpenedModel
-    from callsmith.runtime.conversation.conversation import Settings
+    from callsmith.runtime.conversation.conversation import ConversationOptions
     from callsmith.server.settings import Settings as ServerSettings
 
 
@@ -102,7 +102,7 @@ def chat(
     toolset = Confirmed(Functions() if nothing else load_toolset(llm.tools or "demo"))
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
     # The guards stand around the model already.
-    settings: Settings = {"choice": _choice(tool_choice), "sampling": sampling, "guards": ()}
+    settings: ConversationOptions = {"choice": _choice(tool_choice), "sampling": sampling, "guards": ()}
     recorder = TraceFile(given.log.trace) if given.log.trace else None
     console = Console(highlight=False)
     open_one = partial(_open, given, console)

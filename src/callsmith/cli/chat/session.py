@@ -16,7 +16,7 @@ from callsmith.core.events import RunEvent, Started, Text, ToolFinished, ToolSta
 from callsmith.core.ports import Model, ModelInfo, OpenedModel, Toolset
 from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Choice, Request
-from callsmith.runtime.conversation.conversation import Conversation, Settings
+from callsmith.runtime.conversation.conversation import Conversation, ConversationOptions
 from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
 from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, record_turn
 
@@ -56,7 +56,7 @@ class ChatSetup:
     tools: Toolset
     tools_budget: int | None
     has_guards: bool
-    settings: Settings
+    settings: ConversationOptions
     instructions: str | None
     save: Path | None
     recorder: Recorder | None

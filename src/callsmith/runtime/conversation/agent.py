@@ -20,7 +20,7 @@ from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, ChoicePolicy, Result, Tool
-from callsmith.runtime.conversation.conversation import Conversation, File, Settings
+from callsmith.runtime.conversation.conversation import Conversation, ConversationOptions, File
 from callsmith.runtime.deferred import GivenTools, toolset_of
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 
@@ -47,15 +47,23 @@ class Agent:
     limits: Limits = STANDARD_LIMITS
 
     def conversation(
-        self, model: Model, *, id: str = "", subject: str = "", journal: File | None = None, **settings: Unpack[Settings]
+        self,
+        model: Model,
+        *,
+        id: str = "",
+        subject: str = "",
+        journal: File | None = None,
+        **settings: Unpack[ConversationOptions],
     ) -> Conversation:
         """Begin to talk to it; what the settings say goes before what the agent says."""
-        whole: Settings = {"policy": self.policy, "limits": self.limits, "guards": self.guards, **settings}
+        whole: ConversationOptions = {"policy": self.policy, "limits": self.limits, "guards": self.guards, **settings}
         return Conversation(model, self.tools, instructions=self.instructions, id=id, subject=subject, journal=journal, **whole)
 
-    def load(self, path: File, model: Model, *, journal: File | None = None, **settings: Unpack[Settings]) -> Conversation:
+    def load(
+        self, path: File, model: Model, *, journal: File | None = None, **settings: Unpack[ConversationOptions]
+    ) -> Conversation:
         """Go on with a saved conversation."""
-        whole: Settings = {"policy": self.policy, "limits": self.limits, "guards": self.guards, **settings}
+        whole: ConversationOptions = {"policy": self.policy, "limits": self.limits, "guards": self.guards, **settings}
         return Conversation.load(path, model, self.tools, journal=journal, **whole)
 
     def as_toolset(self, model: Model, *, folder: File | None = None) -> Toolset:
@@ -126,7 +134,7 @@ class _AsTool:
         return self._folder / f"{sha256(whose.encode()).hexdigest()[:32]}.json"
 
     def _conversation(self, call: Call, context: Context, path: Path | None) -> Conversation:
-        settings: Settings = {"tighten": context.tighten, "depth": context.depth}
+        settings: ConversationOptions = {"tighten": context.tighten, "depth": context.depth}
         if path is not None and path.exists():
             return self._agent.load(path, self._model, journal=path, **settings)
         id = f"{context.conversation}/{call.id}"

@@ -64,7 +64,7 @@ class Reply:
         return answer_value(self.output, self.text, self.reason)
 
 
-class Settings(TypedDict, total=False):
+class ConversationOptions(TypedDict, total=False):
     """How a conversation is led. Not saved with it: it is given again when the conversation is loaded.
 
     `output` is what every answer must be, `external` are tools the caller runs itself, `tighten` what is added to the policy of
@@ -98,7 +98,7 @@ class Conversation:
         subject: str = "",
         messages: Iterable[Message] = (),
         journal: File | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[ConversationOptions],
     ) -> None:
         said = check_items("messages", messages, Message)
         check_argument("instructions", instructions, str)
@@ -113,7 +113,7 @@ class Conversation:
         tools: GivenTools | None = None,
         *,
         journal: File | None = None,
-        **settings: Unpack[Settings],
+        **settings: Unpack[ConversationOptions],
     ) -> "Conversation":
         """The conversation of a file. If `unfinished`, `resume` goes on with it; with a journal (the same file will do) it is
         saved at every step.
@@ -123,14 +123,16 @@ class Conversation:
 
     @classmethod
     def _of(
-        cls, saved: Saved, model: Model, tools: GivenTools | None, journal: Path | None, settings: Settings
+        cls, saved: Saved, model: Model, tools: GivenTools | None, journal: Path | None, settings: ConversationOptions
     ) -> "Conversation":
         conversation = cls.__new__(cls)
         conversation._set_up(saved, model, tools, journal, settings)
         return conversation
 
-    def _set_up(self, saved: Saved, model: Model, tools: GivenTools | None, journal: Path | None, settings: Settings) -> None:
-        check_keywords(Settings, settings)
+    def _set_up(
+        self, saved: Saved, model: Model, tools: GivenTools | None, journal: Path | None, settings: ConversationOptions
+    ) -> None:
+        check_keywords(ConversationOptions, settings)
         self._limits = settings.get("limits", STANDARD_LIMITS)
         check_parts(model, tools, self._limits)
         self._model = model
@@ -138,7 +140,7 @@ class Conversation:
         self._tools, deferred = split_tools(tools)
         self._jobs = settings.get("jobs") or Jobs(result_characters=self._limits.result_characters)
         external = (*deferred, *settings.get("external", ()))
-        self._settings: Settings = {**settings, "jobs": self._jobs, "external": external}
+        self._settings: ConversationOptions = {**settings, "jobs": self._jobs, "external": external}
         self._journal = Journal(saved, None if journal is None else FileStorage(journal), self._limits)
         self._busy = False
 

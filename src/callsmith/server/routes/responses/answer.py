@@ -27,7 +27,7 @@ def write_sse(event: StreamEvent) -> bytes:
     return write_frame(encode(event), event["type"].encode())
 
 
-class Answer:
+class LiveResponse:
     """An answer being given, as a whole or as a stream; meanwhile it is `running`, by its id."""
 
     def __init__(
@@ -35,7 +35,7 @@ class Answer:
         events: AsyncIterator[McpEvent],
         writer: McpWriter,
         keep: Callable[[Json], Awaitable[None]],
-        running: "dict[str, Answer]",
+        running: "dict[str, LiveResponse]",
     ) -> None:
         self.writer = writer
         self._events = events

@@ -15,7 +15,7 @@ from callsmith.core.errors import CallsmithError, Unavailable, UsageError
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller, client
 from callsmith.server.http.streams import cancel_all
-from callsmith.server.routes.responses.answer import Answer, write_sse
+from callsmith.server.routes.responses.answer import LiveResponse, write_sse
 from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDialect
 from callsmith.server.store import Leases
 from callsmith.wire.openai.responses_events import OPEN_STATUSES
@@ -26,10 +26,10 @@ _MOST_ENDED = 16  # of a caller's answers, whose streams can still be read
 _CUT_OFF = "the server was stopped before the response was complete"
 
 
-class BackgroundAnswer:
+class BackgroundResponse:
     """An answer that is given in the background; its stream can be read at any time, from any event on."""
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: LiveResponse) -> None:
         self.answer = answer
         self.over = asyncio.Event()
         self._frames: list[bytes] = []  # by the sequence number of their event
@@ -80,16 +80,16 @@ class BackgroundAnswer:
         more.set()
 
 
-class BackgroundAnswers:
+class BackgroundResponses:
     """The answers that are given in the background, and the latest that were: by who asked, and by their ids."""
 
     def __init__(self, dialect: ResponsesDialect) -> None:
         self._dialect = dialect
-        self._answers: dict[str, dict[str, BackgroundAnswer]] = defaultdict(dict)
+        self._answers: dict[str, dict[str, BackgroundResponse]] = defaultdict(dict)
         self._tasks: set[asyncio.Task[None]] = set()
         dialect.service.on_shutdown.append(self.close)
 
-    async def start(self, parsed: ReadRequest) -> BackgroundAnswer:
+    async def start(self, parsed: ReadRequest) -> BackgroundResponse:
         """Begin to answer; the response is stored when this returns."""
         if not parsed.request.store:
             raise UsageError("background: what is answered in the background has to be stored", field="background")
@@ -100,7 +100,7 @@ class BackgroundAnswers:
             for background in own.values()
         )
         service.answers.gate.check(service.settings.queue, client(), service.answers.caller_limits(), waiting)
-        background = BackgroundAnswer(self._dialect.answer(parsed, stored))
+        background = BackgroundResponse(self._dialect.answer(parsed, stored))
         id = background.answer.writer.id
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(self._leases().take(id))
@@ -113,7 +113,7 @@ class BackgroundAnswers:
         answers[id] = background
         return background
 
-    def get(self, id: str) -> BackgroundAnswer | None:
+    def get(self, id: str) -> BackgroundResponse | None:
         """An answer of the caller's that is being given, or was lately."""
         return self._answers[caller()].get(id)
 
@@ -142,6 +142,6 @@ class BackgroundAnswers:
     def _leases(self) -> Leases:
         return Leases(self._dialect.service.store, caller())
 
-    async def _give(self, background: BackgroundAnswer, stack: AsyncExitStack) -> None:
+    async def _give(self, background: BackgroundResponse, stack: AsyncExitStack) -> None:
         async with stack:
             await background.give()

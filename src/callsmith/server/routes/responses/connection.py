@@ -36,7 +36,7 @@ _MOST_WAITING = 8  # messages; nothing more is received meanwhile
 _TRANSPORT_FIELDS = frozenset({"type", "stream_id", "generate", "stream", "stream_options", "background"})
 
 
-class Connection:
+class ResponsesConnection:
     """A WebSocket connection of one client."""
 
     def __init__(self, socket: WebSocket, dialect: ResponsesDialect) -> None:

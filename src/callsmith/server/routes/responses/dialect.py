@@ -13,7 +13,7 @@ from callsmith.core.values import Json
 from callsmith.engines.port import with_defaults
 from callsmith.engines.upstream.affinity import affinity_id
 from callsmith.server.http.request_context import caller, client_session
-from callsmith.server.routes.responses.answer import Answer
+from callsmith.server.routes.responses.answer import LiveResponse
 from callsmith.server.routes.responses.mcp import answer_events, decided_in, sources_of, with_outcomes
 from callsmith.server.routes.responses.stored import EarlierItems, RecentResponses, StoredResponses
 from callsmith.server.service import Service
@@ -37,7 +37,7 @@ class ResponsesDialect:
     """Reads requests and answers them. `running` are the answers being given: by who asked, and by their ids."""
 
     service: Service
-    running: dict[str, dict[str, Answer]] = field(default_factory=lambda: defaultdict[str, dict[str, Answer]](dict))
+    running: dict[str, dict[str, LiveResponse]] = field(default_factory=lambda: defaultdict[str, dict[str, LiveResponse]](dict))
 
     def stored(self, recent: RecentResponses | None = None) -> StoredResponses:
         """The responses of the caller; `recent` are those that only a connection knows."""
@@ -68,7 +68,7 @@ class ResponsesDialect:
         options = replace(options, sources=sources_of(asked.servers), shows_tool_items=shows_items)
         return ReadRequest(asked, before, options)
 
-    def answer(self, asked: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> Answer:
+    def answer(self, asked: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> LiveResponse:
         """The answer to a request, about to be given; an empty one, if it is only there to be gone on from."""
         request = asked.request
         tools = self.service.tools.for_request().limit_calls(request.max_tool_calls, asked.options)
@@ -91,7 +91,7 @@ class ResponsesDialect:
         async def keep(response: Json) -> None:
             await stored.keep(response, asked.before, request.input, store=request.store)
 
-        return Answer(events, writer, keep, self.running[caller()])
+        return LiveResponse(events, writer, keep, self.running[caller()])
 
 
 async def _no_events() -> AsyncIterator[McpEvent]:

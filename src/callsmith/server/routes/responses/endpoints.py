@@ -9,9 +9,9 @@ from callsmith.core.errors import UsageError
 from callsmith.server.http.pagination import paginate
 from callsmith.server.http.request_context import caller
 from callsmith.server.http.streams import EventStream, JsonResponse, unless_disconnected
-from callsmith.server.routes.responses.background import BackgroundAnswer, BackgroundAnswers
+from callsmith.server.routes.responses.background import BackgroundResponse, BackgroundResponses
 from callsmith.server.routes.responses.compact import compact
-from callsmith.server.routes.responses.connection import Connection
+from callsmith.server.routes.responses.connection import ResponsesConnection
 from callsmith.server.routes.responses.conversations import conversation_routes
 from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDialect
 from callsmith.server.service import Service
@@ -42,7 +42,7 @@ class _Endpoints:
     def __init__(self, service: Service) -> None:
         self._service = service
         self.dialect = ResponsesDialect(service)
-        self._background = BackgroundAnswers(self.dialect)
+        self._background = BackgroundResponses(self.dialect)
 
     async def create(self, request: Request) -> Response:
         asked = await self._read(request)
@@ -112,11 +112,11 @@ class _Endpoints:
         items = await self.dialect.stored().input_items(request.path_params["id"])
         return JsonResponse(paginate(items, request))
 
-    def _stream(self, background: BackgroundAnswer, start: int = 0) -> EventStream:
+    def _stream(self, background: BackgroundResponse, start: int = 0) -> EventStream:
         return self._service.stream(background.read(start), background.answer.failure)
 
     async def connect(self, socket: WebSocket) -> None:
-        await Connection(socket, self.dialect).serve()
+        await ResponsesConnection(socket, self.dialect).serve()
 
     async def _read(self, request: Request) -> ReadRequest:
         return await self.dialect.read(await self._service.bodies.read(request), self.dialect.stored())
