@@ -99,7 +99,7 @@ test-model: $(STAMP) ## ask a small model through every API
 test-tokenizer: $(STAMP) ## try the tokenizer of the larger model, which is fetched for it
 	$(PYTEST) -m slow tests/engines/llama/test_vocabulary.py tests/journeys/test_letters.py tests/models/weights/test_fetch.py $(ARGS)
 
-test-readme: $(STAMP) $(LIBRARY) ## run what the README and examples/ show on the default model, which is fetched for it
+test-readme: $(STAMP) $(LIBRARY) ## run what the README, the Python guide and examples/ show on the default model, which is fetched for it
 	CALLSMITH_LIBLLAMA=$$CALLSMITH_LIBLLAMA $(PYTEST) -m slow tests/journeys/test_readme.py tests/journeys/test_start.py tests/examples $(ARGS)
 
 test-choices: $(STAMP) ## ask a small model over HTTP for dozens of answers of every tool choice

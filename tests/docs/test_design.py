@@ -118,3 +118,12 @@ def test_every_class_and_function_of_the_design_exists():
     named = re.findall(r"`(_?[A-Z]\w*(?:\.\w+)*|_?[a-z]\w*_\w+(?:\(\))?|\w+(?:\.\w+)*\(\))`", text)
     parts = {part for name in named for part in name.removesuffix("()").split(".")}
     assert parts - definitions() - {path.stem for path in PACKAGE.rglob("*.py")} - OTHERS_NAMES == set()
+
+
+def test_every_module_and_page_that_a_comment_names_exists():
+    missing: list[str] = []
+    for path in PACKAGE.rglob("*.py"):
+        text = path.read_text("utf-8")
+        named = re.findall(r"`([\w/]+\.(?:py|toml))`", text) + re.findall(r"\b(docs/[\w-]+\.md|(?:\w+/)+\w+\.py)\b", text)
+        missing += [f"{path.name}: {name}" for name in named if not any(file.endswith(f"/{name}") for file in files())]
+    assert missing == []
