@@ -216,8 +216,8 @@ def stages_for(project: Project, module: str, *, everything: bool = False) -> li
     importing = sorted(project.importing_tests(module))
     room = f"tests/{module.partition('/')[0]}/"
     likely = [*project.named_tests(module), *project.listed_tests(module), *(test for test in importing if test.startswith(room))]
-    distances = {test: steps for test in likely if (steps := project.distance(test, module)) is not None}
-    near = sorted(distances, key=lambda test: (distances[test], test))
+    distances = {test: project.distance(test, module) for test in likely if project.reaches(test, module)}
+    near = sorted(distances, key=lambda test: (distances[test] or 0, test))
     named = [test for test in project.named_tests(module) if Path(test).stem.startswith(f"test_{Path(module).stem}")]
     stages = [named, near[:NEAREST], [*near[NEAREST:], *importing], ["tests"] if everything else []]
     seen: set[str] = set()

@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from callsmith.formats import formats
+from callsmith.formats.inference.detect import Evidence, detect
 from callsmith.formats.prompt.template import Template, fixed_date
 
 ROOT = Path(__file__).parents[2]
@@ -31,3 +33,9 @@ def template(name: str) -> Template:
 def real(path: Path) -> Template:
     """The template of a file, with tokens for the beginning and the end of a text."""
     return Template(path.read_text("utf-8"), bos="<s>", eos="</s>", now=fixed_date)
+
+
+@cache
+def detected(path: Path) -> Evidence | None:
+    """The format that the template of a file speaks, if any."""
+    return detect(real(path), formats().values())

@@ -17,7 +17,7 @@ from tests.effort import tries
 from tests.formats.laws import CHUNKS, calls_in, check_order, markers_of, read_in_chunks, rounds, strings, text_in
 
 EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
-generated = settings(max_examples=tries(12, 60), deadline=None, suppress_health_check=list(HealthCheck))
+generated = settings(max_examples=tries(6, 60), deadline=None, suppress_health_check=list(HealthCheck))
 
 
 def read_alike(format: Format, text: str, tools: Sequence[Tool]) -> list[ModelEvent]:
@@ -89,7 +89,7 @@ def test_no_mutation_of_an_answer_makes_the_reader_raise_or_depend_on_chunks(for
     base = write(format, calls, text="Well then.", thought="hm" if format.thinks else "")
     noise = [*sorted(markers_of(format)), '"', "{", "}", "[", "]", "\\", "\n", ",", ":", "é", "</", "x" * 300]
     chance = random.Random(format.name)
-    for _ in range(tries(40, 150)):
+    for _ in range(tries(20, 150)):
         text = base
         for _ in range(chance.randint(1, 3)):
             at, until = sorted((chance.randint(0, len(text)), chance.randint(0, len(text))))

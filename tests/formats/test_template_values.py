@@ -18,7 +18,7 @@ from callsmith.formats.inference.detect import detect
 from callsmith.formats.inference.laws import CHUNKS, calls_in, read_in_chunks
 from callsmith.formats.prompt.prompt import fit_id, prompt_for
 from callsmith.formats.prompt.template import Template
-from tests.formats.templates import REAL, ROOT, needs_corpus, real
+from tests.formats.templates import REAL, ROOT, detected, needs_corpus, real
 
 MOST = 24  # arguments of one call
 SHIPPED = sorted((ROOT / "src" / "callsmith" / "models").rglob("*.jinja"))
@@ -156,8 +156,7 @@ def check(template: Template, format: Format, alike: list[Any]) -> None:
 @needs_corpus
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_values_in_a_real_templates_calls_are_read_back_exactly(path: Path) -> None:
-    template = real(path)
-    evidence = detect(template, formats().values())
+    template, evidence = real(path), detected(path)
     if evidence is None:
         pytest.skip("this template renders no calls")
     check(template, evidence.format, ALIKE.get(path.stem, []))

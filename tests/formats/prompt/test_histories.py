@@ -1,18 +1,16 @@
 """Every history that a client may send renders behind every chat template; the few that cannot are refused by the message."""
 
-from functools import cache
 from pathlib import Path
 
 import pytest
 
 from callsmith.core.errors import ModelError, UsageError
 from callsmith.core.values import Call, Message, Request, Result, Tool
-from callsmith.formats import format_named, formats
+from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
-from callsmith.formats.inference.detect import detect
 from callsmith.formats.prompt.prompt import prompt_for
 from callsmith.formats.prompt.template import Template
-from tests.formats.templates import REAL, needs_corpus, real
+from tests.formats.templates import REAL, detected, needs_corpus, real
 
 ADD = Tool(
     "add", "Add.", {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a"]}
@@ -68,9 +66,8 @@ HISTORIES = {
 HOPELESS = {"rules alone": (SYSTEM,), "a result without a call": (USER, result(9))}  # some templates have no place for them
 
 
-@cache
 def spoken(path: Path) -> Format:
-    found = detect(real(path), formats().values())
+    found = detected(path)
     return found.format if found else format_named("generic-xml")
 
 

@@ -7,15 +7,14 @@ from pathlib import Path
 import pytest
 
 from callsmith.core.values import Call, Message, Request, Result, Tool
-from callsmith.formats import format_named, formats
+from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
-from callsmith.formats.inference.detect import detect
 from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
 from callsmith.formats.prompt.splice import RawTurn
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.write import write
 from callsmith.models.weights.catalogue import catalogue
-from tests.formats.templates import REAL, needs_corpus, real
+from tests.formats.templates import REAL, detected, needs_corpus, real
 
 ADD = Tool("add", "", {"type": "object", "properties": {"a": {"type": "integer"}, "note": {"type": "string"}}})
 QWEN, HERMES = Template(catalogue()["qwen2.5-coder-1.5b"].template or ""), format_named("hermes")
@@ -93,7 +92,7 @@ def test_a_turn_that_the_template_shows_otherwise_is_left_to_it() -> None:
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_behind_every_template_nothing_but_the_turn_changes(path: Path) -> None:
     template = real(path)
-    found = detect(template, formats().values())
+    found = detected(path)
     format = found.format if found else format_named("generic-xml")
     call = replace(CALL, id=fit_id(CALL.id, format.ids))
     thought = "I muse." if format.thinks else ""
@@ -114,7 +113,7 @@ def test_most_templates_drop_or_spell_something_otherwise_and_nearly_all_of_thos
     mended, left = 0, 0
     for path in REAL:
         template = real(path)
-        found = detect(template, formats().values())
+        found = detected(path)
         if found is None or not found.format.thinks:
             continue
         call = replace(CALL, id=fit_id(CALL.id, found.format.ids))

@@ -4,8 +4,9 @@ Several formats may read the same text (readers are lenient). The best is the on
 fewest repairs and leaves the least text over.
 """
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, Text, Unreadable
@@ -23,6 +24,9 @@ TOOLS = tuple(
 CALLS = (Call("probe_alpha", {"first_key": "value one"}, "0"), Call("probe_beta", {"second_key": "value two"}, "1"))
 QUESTION = Message.user("What now?")
 ANSWERS = tuple(Message.tool(Result(call.id, call.name, "done")) for call in CALLS)
+
+
+_Rendered: TypeAlias = dict[tuple[str, int], list[str]]  # by a format's ids and the number of calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +52,8 @@ def detect(template: Template, formats: Iterable[Format]) -> Evidence | None:
     """The format that reads the template's own calls back best; None if none does."""
     if not template.traits.calls:
         return None
-    found = [evidence for format in formats for evidence in _evidence(template, format)]
+    rendered: _Rendered = {}
+    found = [evidence for format in formats for evidence in _evidence(template, format, rendered)]
     return max(found, key=lambda evidence: evidence.rank, default=None)
 
 
@@ -57,12 +62,22 @@ def shows_reasoning(format: Format, template_source: str) -> bool:
     return format.thinks is not None and literal_text(nodes_of(format.thinks.open)).strip() in template_source
 
 
-def _evidence(template: Template, format: Format) -> Iterator[Evidence]:
+def _evidence(template: Template, format: Format, rendered: _Rendered) -> Iterator[Evidence]:
     for calls in (CALLS, CALLS[:1]):
-        for text in _renderings(template, format, calls):
+        for text in _render_once(template, format, calls, rendered):
             if evidence := _evaluate(format, text, calls, shows_reasoning(format, template.source)):
                 yield evidence
                 return
+
+
+def _render_once(template: Template, format: Format, calls: tuple[Call, ...], rendered: _Rendered) -> Sequence[str]:
+    """The renderings, made once for all formats with the same ids, unless the format says how the template shows tools."""
+    if not template.traits.tools:
+        return [*_renderings(template, format, calls)]
+    key = (format.ids, len(calls))
+    if key not in rendered:
+        rendered[key] = [*_renderings(template, format, calls)]
+    return rendered[key]
 
 
 def _renderings(template: Template, format: Format, calls: tuple[Call, ...]) -> Iterator[str]:
