@@ -43,6 +43,18 @@ def test_every_link_in_a_page_leads_to_a_file(page: Path):
     assert [link for link in here if link and not (page.parent / link).exists()] == []
 
 
+def anchors(page: Path) -> set[str]:
+    """What a link to a heading of a page may end in."""
+    titles = re.findall(r"^#+ (.*)$", re.sub(r"```.*?```", "", page.read_text("utf-8"), flags=re.DOTALL), re.MULTILINE)
+    return {re.sub(r"\s+", "-", re.sub(r"[^\w\s-]", "", title).strip().lower()) for title in titles}
+
+
+@pytest.mark.parametrize("page", [*PAGES, ROOT / "CHANGELOG.md"], ids=lambda page: page.name)
+def test_every_link_to_a_heading_leads_to_one(page: Path):
+    links = [link.split("#") for link in links_of(page) if "#" in link and not urlsplit(link).scheme]
+    assert [f"{to}#{at}" for to, at in links if at not in anchors(page.parent / to if to else page)] == []
+
+
 @pytest.mark.parametrize("page", sorted(DOCS.rglob("*.md")), ids=lambda page: page.name)
 def test_no_page_of_the_site_links_to_a_file_outside_of_it(page: Path):
     assert [link for link in links_of(page) if link.startswith("../")] == []
