@@ -91,8 +91,9 @@ ECHO = '<tool_call>\n<name>echo</name>\n<arguments>{"text": "hello"}</arguments>
 
 @pytest.mark.req("R113")
 @pytest.mark.req("R156")
-@pytest.mark.parametrize("way", ["command", "file"])
-@pytest.mark.parametrize("allowed", [None, "*", "mcp_ech*,files_echo"])
+@pytest.mark.parametrize(
+    ("way", "allowed"), [("command", None), ("file", None), ("command", "*"), ("file", "mcp_ech*,files_echo")]
+)
 def test_a_command_line_of_vllm_rs_serves_page_api_and_tools_with_one_word_added(
     serving, tmp_path, way: str, allowed: str | None
 ):
