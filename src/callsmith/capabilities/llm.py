@@ -30,7 +30,7 @@ from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import LIMIT_TEXT
 from callsmith.runtime.telemetry.trace import Trace
-from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, record_turn
+from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
 from callsmith.tools.wrap import Confirmed
 from callsmith.wire.capability.chat import (
     MOST_TOOLS,
@@ -207,12 +207,14 @@ class _ChatAnswer:
             _WithIds(model, self.writer), toolset, journal, deferred, self.limits, answer_pause=self._receive_answer
         )
         info = TurnInfo(self.model, request.tools, request.choice)
-        async with closing(record_turn(run.events(request, context), self.recorder, info)) as events:
-            async for event in events:
-                for frame in self.writer.write(event):
-                    yield frame
-                if isinstance(event, TurnEnded):
-                    self.reason = "calls" if self._has_open_calls else event.reason
+        with recording(self.recorder, info) as turn:
+            async with closing(run.events(request, context)) as events:
+                async for event in events:
+                    turn.see(event)
+                    for frame in self.writer.write(event):
+                        yield frame
+                    if isinstance(event, TurnEnded):
+                        self.reason = "calls" if self._has_open_calls else event.reason
 
     async def _receive_answer(self, questions: Questions, calls: tuple[Call, ...]) -> PauseAnswer | None:
         """The results of calls that the caller runs, and decisions on calls that need one; None if none will come."""

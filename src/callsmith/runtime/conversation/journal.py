@@ -37,6 +37,7 @@ from callsmith.runtime.loop import AnswerBuilder, unanswered
 from callsmith.runtime.results import result_message
 
 NO_DECISIONS: Mapping[str, Decision] = {}
+_PIECES = (Text, Thought, CallStarted, CallArguments, CallReady, Unreadable)
 
 
 class JournalStorage(Protocol):
@@ -118,7 +119,7 @@ class Journal:
                 self._answer.add(event)
                 self._said, self._answer = self._answer.message(self._answer.calls), AnswerBuilder()
             case Text() | Thought() | CallStarted() | CallArguments() | CallReady() | Unreadable():
-                self._answer.add(event)
+                self.add_piece(event)
             case ToolStarted():
                 if self._accept():
                     await self._write()
@@ -141,6 +142,13 @@ class Journal:
                 pass
             case _:
                 assert_never(event)
+
+    def add_piece(self, event: RunEvent) -> bool:
+        """Add a piece of what the model is just saying; whether the event is one. Nothing is written for it."""
+        if not isinstance(event, _PIECES):
+            return False
+        self._answer.add(event)
+        return True
 
     def as_asked(self, question: ConfirmationNeeded) -> ConfirmationNeeded:
         """The question as it waits already, if it does: asked again, it keeps its id and gets no more time."""

@@ -68,19 +68,20 @@ class PausableRun:
             questions, calls, ended = list[ConfirmationNeeded](), list[Call](), TurnEnded((), "stop")
             async with closing(self._run_until_pause(request, context, has_called)) as events:
                 async for event in events:
-                    await self.journal.note(event)
-                    match event:
-                        case TurnEnded():
-                            ended = event
-                            continue
-                        case ConfirmationNeeded():
-                            questions.append(event)
-                            if self.store_questions:
+                    if not self.journal.add_piece(event):  # most events are pieces
+                        await self.journal.note(event)
+                        match event:
+                            case TurnEnded():
+                                ended = event
                                 continue
-                        case CallDeferred(call):
-                            calls.append(call)
-                        case _:
-                            pass
+                            case ConfirmationNeeded():
+                                questions.append(event)
+                                if self.store_questions:
+                                    continue
+                            case CallDeferred(call):
+                                calls.append(call)
+                            case _:
+                                pass
                     yield event
             messages, usage = join_messages(messages, ended.messages), usage + ended.usage
             pending = tuple(questions)
