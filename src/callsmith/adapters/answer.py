@@ -10,7 +10,7 @@ from callsmith.core.values import Json
 from callsmith.formats.algebra import Format, nodes_of
 from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import literal_text
-from callsmith.models.answers.filter import AnswerFilter
+from callsmith.models.answers.normalizer import AnswerNormalizer
 from callsmith.wire.calls import CallWriter
 
 
@@ -50,7 +50,9 @@ class HostedAnswer(CallWriter):
         self._reader = Reader(
             _format_for(model, tool_request), tool_request.offered, opened, is_constrained=tool_request.is_constrained
         )
-        self._filter = AnswerFilter(model.format.ids, bool(tool_request.offered), parallel=tool_request.parallel)
+        self._normalizer = AnswerNormalizer(
+            may_call=bool(tool_request.offered), parallel=tool_request.parallel, id_pattern=model.format.ids
+        )
         self._numbers: dict[int, int] = {}  # for the client, by the reader's: calls that never started leave gaps there
         self._delta = AnswerDelta()
         self._thoughts: list[str] = []
@@ -77,7 +79,7 @@ class HostedAnswer(CallWriter):
 
     def _collect(self, events: Iterable[ModelEvent]) -> AnswerDelta:
         delta = self._delta = AnswerDelta()
-        for event in self._filter.shown(events):
+        for event in self._normalizer.filter(events):
             match event:
                 case Text(text):
                     self._write_text(text)

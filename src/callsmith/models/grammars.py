@@ -1,4 +1,4 @@
-"""The grammars of a format, built once for each set of tools and cached."""
+"""The grammars of a format, built once for each set of tools and cached, and as fields of a chat request."""
 
 import marshal
 from collections.abc import Callable, Hashable, Sequence
@@ -8,7 +8,7 @@ from typing import Any, Final, TypeAlias
 
 from callsmith.core.errors import UsageError
 from callsmith.core.events import Unenforced
-from callsmith.core.values import Choice, Output, Tool
+from callsmith.core.values import Choice, Json, Output, Request, Tool
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import EngineInfo, UnenforcedBy
 from callsmith.formats.algebra import Format
@@ -20,9 +20,12 @@ from callsmith.grammar.relay import Relay, relay_for
 from callsmith.grammar.schema.loosen import STEPS, loosen
 from callsmith.grammar.schema.normal_form import UnenforcedKeywords
 from callsmith.grammar.targets.lark import to_lark
+from callsmith.grammar.targets.upstream import for_llama_server, for_sglang, for_vllm
+from callsmith.wire.upstream.quirks import GrammarFields
 
 AnswerGrammar: TypeAlias = Grammar | Relay | None
 
+_UPSTREAM_TARGETS: Final = {"vllm": for_vllm, "sglang": for_sglang, "llama-server": for_llama_server}
 _BY_CONTENT: Final = 64  # sets of tools whose grammars are cached
 _BY_OBJECTS: Final = 256  # the same sets as other objects
 _TOOLS: Final = 1024  # whose unenforced keywords are cached
@@ -62,13 +65,15 @@ class Grammars:
             @refusing_depth
             def make() -> AnswerGrammar:
                 let_go: UnenforcedKeywords = []
-                known, said = [_loosened_tool(tool, step, let_go) for tool in tools], _loosened_output(output, step, let_go)
+                known, said = [_loosen_tool(tool, step, let_go) for tool in tools], _loosen_output(output, step, let_go)
                 if self._relays and (output is None or choice.mode == "required"):
                     relay = relay_for(self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking)
                     if relay is not None:
                         return relay
-                made = grammar_for(self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking, output=said)
-                return made and self._with_unenforced(made, let_go, step)
+                grammar = grammar_for(
+                    self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking, output=said
+                )
+                return grammar and self._with_unenforced(grammar, let_go, step)
 
             def find() -> AnswerGrammar:  # requests often share their tools, but not the tuple
                 return self._by_objects.get_or_make((output, *tools), lambda: self._make_once(key, tools, output, make), key)
@@ -87,24 +92,24 @@ class Grammars:
         @refusing_depth
         def find() -> tuple[Unenforced, ...]:
             let_go: UnenforcedKeywords = []
-            loosened = _loosened_tool(tool, step, let_go)
+            loosened = _loosen_tool(tool, step, let_go)
             let_go += unenforced(self._format, loosened)
             if self._unenforced_by is not None:
                 alone = grammar_for(self._format, (loosened,), Choice("required"), parallel=False)
                 let_go += (alone and self._unenforced_by(alone)) or ()
-            return tuple(Unenforced(tool.name, *one) for one in dict.fromkeys(let_go))
+            return tuple(Unenforced(tool.name, *keyword) for keyword in dict.fromkeys(let_go))
 
         return self._unenforced.get_or_make((tool,), find, step)
 
     def unenforced_of_output(self, output: Output, step: int = 0) -> tuple[Unenforced, ...]:
         """The same, of the schema of an output."""
         let_go: UnenforcedKeywords = []
-        loosened = _loosened_output(output, step, let_go) or output
-        made = output_grammar(self._format, loosened)
-        let_go += made.unenforced
+        loosened = _loosen_output(output, step, let_go) or output
+        constraint = output_grammar(self._format, loosened)
+        let_go += constraint.unenforced
         if self._unenforced_by is not None:
-            let_go += self._unenforced_by(Grammar(made.node)) or ()
-        return tuple(Unenforced("", *one) for one in dict.fromkeys(let_go))
+            let_go += self._unenforced_by(Grammar(constraint.node)) or ()
+        return tuple(Unenforced("", *keyword) for keyword in dict.fromkeys(let_go))
 
     def _with_unenforced(self, grammar: Grammar, let_go: UnenforcedKeywords, step: int) -> Grammar:
         """The grammar, with all that it does not enforce in this engine."""
@@ -136,11 +141,25 @@ def grammar_text(engine: EngineInfo, grammar: AnswerGrammar) -> str:
     return "\n".join((*remarks, written))
 
 
-def _loosened_tool(tool: Tool, step: int, let_go: UnenforcedKeywords) -> Tool:
+def grammar_fields(format: Format, tools: Sequence[Tool], request: Request, fields: GrammarFields) -> dict[str, Json]:
+    """The fields that hold an answer to a required call; none where nothing is required, or the server takes no grammar."""
+    if not fields or request.choice.mode != "required":
+        return {}
+    thinking = request.thinking is not False and format.thinks is not None
+    grammar = grammar_for(format, tools, request.choice, parallel=request.parallel is not False, thinking=thinking)
+    if grammar is None:
+        return {}
+    try:
+        return dict(_UPSTREAM_TARGETS[fields](grammar).body)
+    except UsageError:
+        return {}  # what this target cannot say is validated
+
+
+def _loosen_tool(tool: Tool, step: int, let_go: UnenforcedKeywords) -> Tool:
     return replace(tool, parameters=loosen(tool.parameters, step, let_go)) if step else tool
 
 
-def _loosened_output(output: Output | None, step: int, let_go: UnenforcedKeywords) -> Output | None:
+def _loosen_output(output: Output | None, step: int, let_go: UnenforcedKeywords) -> Output | None:
     if not step or output is None or output.schema is None:
         return output
     return replace(output, schema=loosen(output.schema, step, let_go))

@@ -2,16 +2,16 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
-from contextlib import aclosing
 from dataclasses import replace
 from functools import partial
-from itertools import groupby
+from itertools import chain, groupby
 from operator import attrgetter
 from typing import Final
 
 from callsmith.core.choice import apply_policy
+from callsmith.core.closing import closing
 from callsmith.core.errors import GrammarRefused, UnsupportedSchema, UsageError
-from callsmith.core.events import CallReady, ModelEvent, Report, Started, Stopped, StopReason, Unenforced
+from callsmith.core.events import ModelEvent, Report, Started, Stopped, Unenforced
 from callsmith.core.ports import ModelInfo
 from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Choice, Completion, Message, Request, Sampling, Tool, Usage
@@ -28,22 +28,23 @@ from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output
 from callsmith.grammar.schema.loosen import STEPS
-from callsmith.models.answers.checked import UnenforcedOf, checked, nothing_unenforced
 from callsmith.models.answers.deciding import (
     SURE,
     TAKEN_BACK,
     AnswerPlan,
     Decider,
-    decided_report,
-    judge_of,
+    add_decision,
+    make_judge,
     margin,
-    with_decision,
+    report_decision,
 )
 from callsmith.models.answers.enforcement import Enforcement
-from callsmith.models.answers.filter import AnswerFilter, calls_size, first_pieces, report_step
-from callsmith.models.answers.words import in_words, without_invented_calls
+from callsmith.models.answers.normalizer import AnswerNormalizer
+from callsmith.models.answers.reading import EngineAnswer, Stage, pass_through
+from callsmith.models.answers.steps import StepRecorder
+from callsmith.models.answers.validator import AnswerValidator, UnenforcedOf, nothing_unenforced
+from callsmith.models.answers.words import ask_for_words, take_back_invented_calls
 from callsmith.models.grammars import AnswerGrammar, Grammars, grammar_text
-from callsmith.models.logprobs import LogprobAligner
 from callsmith.models.plain_text import LocalTokenizer, continue_text
 from callsmith.models.traits import NOTHING_KNOWN, Traits, describe_local
 
@@ -67,14 +68,14 @@ class LocalModel:
         self._specials = frozenset(engine.info.specials)
         self._escaper = Escaper(self._specials)
         # Special tokens that belong to no marker of the format: they frame messages.
-        self._foreign = frozenset(text for text in self._specials if text not in repr(self._read))
+        self._frames = frozenset(text for text in self._specials if text not in repr(self._read))
         self._grammars = Grammars(format, relays=engine.info.relays, unenforced_by=engine.info.unenforced)
         self._enforcement = Enforcement(engine.info.name, is_known=engine.info.is_enforcing)
         self._seen: IdentityLRU[None] = IdentityLRU(256)  # sets of tools
         self._turns: LRU[RawTurn] = LRU(_TURNS)
-        asked = traits.tool_prompt
-        is_deciding = asked.threshold is not None and bool(asked.opening) and engine.info.logprobs
-        self._decider = Decider(engine, format, asked, self._prompted) if is_deciding else None
+        tool_prompt = traits.tool_prompt
+        is_deciding = tool_prompt.threshold is not None and bool(tool_prompt.opening) and engine.info.logprobs
+        self._decider = Decider(engine, format, tool_prompt, self._make_prompt) if is_deciding else None
 
     @property
     def info(self) -> ModelInfo:
@@ -91,102 +92,113 @@ class LocalModel:
 
     def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer as events. Where the choice is open and can be decided beforehand, it is: what comes is calls, or words."""
-        decides = self._decider is not None and self._is_open(request)
-        return self._decided(request, self._decider) if decides and self._decider else self._constrained(request)
+        decides = self._decider is not None and self._is_undecided(request)
+        return self._decide_and_answer(request, self._decider) if decides and self._decider else self._answer(request)
 
-    def _is_open(self, request: Request) -> bool:
+    def _is_undecided(self, request: Request) -> bool:
         """Whether it is to be decided if the answer has calls. A model that reasons first decides for itself."""
         thinks = self.traits.thinks and request.thinking is not False
         is_auto = apply_policy(request, self.traits.policy).mode == "auto"
         return is_auto and bool(request.tools) and not request.prefilled and not thinks
 
-    async def _decided(self, request: Request, decider: Decider) -> AsyncGenerator[ModelEvent, None]:
+    async def _decide_and_answer(self, request: Request, decider: Decider) -> AsyncGenerator[ModelEvent, None]:
         """The answer, with the choice made before it is written."""
-        is_exact, request = request.sampling.temperature is None, self._settled(request)
+        is_exact, request = request.sampling.temperature is None, self._apply_defaults(request)
         decided = await decider.decide(request, is_exact=is_exact)
         decision, spent, begun = decided.decision, decided.usage, False
-        async with aclosing(self._held(decided.request, decision)) as events:
+        async with closing(self._answer_decided(decided.request, decision)) as events:
             async for event in events:
                 if isinstance(event, Stopped) and TAKEN_BACK in event.report.taken_back:
                     spent, decision = spent + event.usage, event.report.decision or decision
                     break
                 begun |= isinstance(event, Started)
-                yield with_decision(event, decision, Usage() if decision.calls else spent)
+                yield add_decision(event, decision, Usage() if decision.calls else spent)
             else:
                 return
         # The call that it was about to make has values that nobody has given: it answers in words, or asks for them.
         missing = (margin(request, decided.decision) or 0.0) > SURE
-        async with aclosing(self._held(in_words(request, asks_for_missing=missing), decision)) as events:
+        async with closing(self._answer_decided(ask_for_words(request, asks_for_missing=missing), decision)) as events:
             async for event in events:
                 if not (begun and isinstance(event, Started)):
-                    yield with_decision(event, decision, spent, taken_back=(TAKEN_BACK,))
+                    yield add_decision(event, decision, spent, taken_back=(TAKEN_BACK,))
 
-    def _held(self, request: Request, decision: CallDecision) -> AsyncGenerator[ModelEvent, None]:
+    def _answer_decided(self, request: Request, decision: CallDecision) -> AsyncGenerator[ModelEvent, None]:
         """The answer that was decided on; words that look like a call of something that is no tool are taken back."""
-        events = self._constrained(request, decision)
+        events = self._answer(request, decision)
         if decision.calls or request.output:
             return events
-        return without_invented_calls(events, lambda: self._constrained(replace(request, tools=()), decision))
+        return take_back_invented_calls(events, lambda: self._answer(replace(request, tools=()), decision))
 
-    async def _constrained(self, request: Request, decision: CallDecision | None = None) -> AsyncGenerator[ModelEvent, None]:
-        """The answer as events; only what has to be validated is withheld until it is complete. An answer that goes on from a
-        prefilled one is not asked for again: nothing in its place would go on from the same words."""
-        request, begun = self._settled(request), False
-        try:
-            async with aclosing(self._streamed(request, decision, guarded=self.traits.auto_guarded)) as events:
-                async for event in events:
-                    begun = True
-                    yield event
-            return
-        except UnsupportedSchema as error:
-            # That calls are constrained was not asked for with this request: it is answered all the same.
-            open_request = replace(request, choice=Choice()) if decision else request  # that a call must come was not asked for
-            is_asked_for = _must_constrain(open_request, request.choice.among(request.tools))
-            if begun or is_asked_for or not (self.traits.auto_guarded or decision):
-                raise
-            notice = f"calls were not constrained: {error}"
-        async with aclosing(self._streamed(request, decision, guarded=False, is_free=True)) as events:
-            async for event in events:
-                yield replace(event, report=event.report + Report(notices=(notice,))) if isinstance(event, Stopped) else event
-
-    async def _streamed(
-        self, request: Request, decision: CallDecision | None, *, guarded: bool, is_free: bool = False
+    async def _answer(
+        self, request: Request, decision: CallDecision | None = None, retried: AnswerPlan | None = None
     ) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, by a grammar that the engine does not refuse; `is_free`: by none."""
-        for _ in range(STEPS + 1):
-            make = partial(self._plan, request, decision, guarded=guarded, is_free=is_free)
-            plan = await asyncio.to_thread(make) if self._is_large(request) else make()
+        """The answer as events, by a grammar that the engine does not refuse; only what has to be validated is withheld until it
+        is complete. `retried` is the plan of an answer of which something is asked for again: the second is not validated."""
+        request = request if retried else self._apply_defaults(request)
+        guarded = self.traits.auto_guarded or (retried is not None and retried.grammar is None)
+        is_free, has_begun, notices = False, False, tuple[str, ...]()
+        for _ in range(STEPS + 2):
+            plan = recorder = None
             try:
-                async with aclosing(self._validated(plan)) as events:
-                    async for event in events:
-                        yield event
+                plan = await self._make_plan(request, decision, guarded=guarded, is_free=is_free)
+                answer, validator = self._begin(plan), None if retried else self._make_validator(plan)
+                recorder = await self._make_recorder(plan, answer) if request.explain else None
+                stages = self._make_stages(plan, recorder, validator)
+                async with closing(self.engine.generate(plan.prompt, request.sampling, plan.grammar)) as pieces:
+                    async for piece in pieces:
+                        events: Iterable[ModelEvent] = answer.feed(piece)
+                        if not has_begun:
+                            has_begun, events = True, chain(await answer.start(piece), events)
+                        for event in pass_through(stages, events):
+                            yield event
+                        if answer.is_over:
+                            for event in pass_through(stages, [await self._stop(plan, answer, piece, notices)]):
+                                yield event
+                            break
+                if validator is not None:
+                    async with closing(validator.finish()) as rest:
+                        async for event in rest:
+                            yield event
                 return
             except GrammarRefused:  # the engine remembers it: the next grammar is looser
-                if not isinstance(plan.grammar, Grammar) or plan.grammar.loosened == STEPS:
+                if has_begun or plan is None or not isinstance(plan.grammar, Grammar) or plan.grammar.loosened == STEPS:
                     raise
+            except UnsupportedSchema as error:
+                if has_begun or is_free or retried or not self._may_go_free(request, decision):
+                    raise
+                guarded, is_free, notices = False, True, (f"calls were not constrained: {error}",)
+            finally:
+                if recorder is not None:
+                    recorder.close()
+
+    def _may_go_free(self, request: Request, decision: CallDecision | None) -> bool:
+        """Whether an answer may come without a grammar: that calls are constrained was not asked for with this request."""
+        open_request = replace(request, choice=Choice()) if decision else request  # that a call must come was not asked for
+        is_guarded = self.traits.auto_guarded or decision is not None
+        return is_guarded and not _must_constrain(open_request, request.choice.among(request.tools))
 
     def complete(self, completion: Completion) -> AsyncGenerator[ModelEvent, None]:
         """Continue a text as it stands."""
-        settled = self._settled_sampling(completion.sampling)
+        settled = self._apply_sampling_defaults(completion.sampling)
         return continue_text(self.engine, replace(completion, sampling=settled))
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of this request has, without a BOS that the engine may add."""
-        return sum([await self.engine.count(piece) for piece in (await self._prompted(request)).pieces])
+        return sum([await self.engine.count(piece) for piece in (await self._make_prompt(request)).pieces])
 
-    async def _prompted(self, request: Request) -> Prompt:
+    async def _make_prompt(self, request: Request) -> Prompt:
         return await asyncio.to_thread(self._prompt, request) if self._is_large(request) else self._prompt(request)
 
     @refusing_depth
     def _prompt(self, request: Request) -> Prompt:
-        request = self._settled(request)
-        return self._prompt_of(request, request.choice.among(request.tools))
+        request = self._apply_defaults(request)
+        return self._build_prompt(request, request.choice.among(request.tools))
 
-    def _prompt_of(self, request: Request, tools: Sequence[Tool]) -> Prompt:
+    def _build_prompt(self, request: Request, tools: Sequence[Tool]) -> Prompt:
         def find_turn(id: str) -> RawTurn | None:
             return self._turns.get((request.cache_salt, id))
 
-        asked = self.traits.tool_prompt
+        tool_prompt = self.traits.tool_prompt
         is_opened = request.choice.mode == "required" and not (self.traits.thinks and request.thinking is not False)
         prompt = prompt_for(
             request,
@@ -194,9 +206,9 @@ class LocalModel:
             self.template,
             self.format,
             self._escaper,
-            find_turn if asked.is_template else None,
-            asked,
-            asked.opening if is_opened and tools else "",
+            find_turn if tool_prompt.is_template else None,
+            tool_prompt,
+            tool_prompt.opening if is_opened and tools else "",
         )
         return prompt if self.engine.info.upstreams is None else replace(prompt, affinity=affinity_id(request))
 
@@ -204,53 +216,48 @@ class LocalModel:
         """Free what the engine holds. Answering afterwards is an error."""
         await self.engine.close()
 
-    def _validated(self, plan: AnswerPlan) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, with what no grammar enforces validated."""
-        unenforced, is_free = self._unenforced(plan), plan.grammar is not None and not self._enforcement.is_known
-        answer = self._watched(plan)
-        # Where text may be written, the grammar holds calls in the model's own format, not in the others that are read too.
-        every_call = plan.grammar is not None and plan.request.choice.mode == "auto" and bool(self.traits.also)
-        is_unheld = plan.grammar is None and bool(plan.tools) and not self.traits.strict
+    def _make_validator(self, plan: AnswerPlan) -> AnswerValidator | None:
+        """What validates the answer where no grammar enforces all of it. An answer that goes on from a prefilled one is not asked
+        for again: nothing in its place would go on from the same words."""
         if plan.prompt.prefilled:
-            return checked(answer, plan.request, nothing_unenforced, None) if plan.tools else answer
-        if not (unenforced or every_call or is_unheld):
-            return answer
+            return AnswerValidator(plan.request, nothing_unenforced, None) if plan.tools else None
+        unenforced = self._unenforced(plan)
+        is_ignored = plan.grammar is not None and not self._enforcement.is_known
+        # Where text may be written, the grammar holds calls in the model's own format, not in the others that are read too.
+        checks_all_calls = plan.grammar is not None and plan.request.choice.mode == "auto" and bool(self.traits.also)
+        is_unconstrained = plan.grammar is None and bool(plan.tools) and not self.traits.strict
+        if not (unenforced or checks_all_calls or is_unconstrained):
+            return None
+        return AnswerValidator(
+            plan.request,
+            unenforced or nothing_unenforced,
+            lambda request: self._answer(request, plan.decision, plan),
+            must_call=is_ignored and plan.request.choice.mode == "required",
+            checks_all_calls=checks_all_calls,
+            is_unconstrained=is_unconstrained,
+        )
 
-        def again(request: Request) -> AsyncGenerator[ModelEvent, None]:
-            return self._watched(self._plan(request, plan.decision, guarded=is_unheld or self.traits.auto_guarded))
+    def _make_stages(self, plan: AnswerPlan, recorder: StepRecorder | None, validator: AnswerValidator | None) -> list[Stage]:
+        """What the events go through. Where they come from afar, it is looked whether the grammar was enforced."""
+        stages: list[Stage] = [] if recorder is None else [recorder.filter]
+        if plan.grammar is not None and self.engine.info.unenforced is not None and self._enforcement.is_known:
+            stages.append(self._enforcement.detector(plan.request, self._unenforced(plan)).filter)
+        return stages if validator is None else [*stages, validator.filter]
 
-        doubts = unenforced or nothing_unenforced
-        return checked(answer, plan.request, doubts, again, is_free=is_free, every_call=every_call, is_unheld=is_unheld)
-
-    def _watched(self, plan: AnswerPlan) -> AsyncGenerator[ModelEvent, None]:
-        """The answer; where it comes from afar, it is looked whether the grammar was enforced."""
-        answer = self._answer(plan, []) if plan.request.explain is None else self._explained(plan)
-        if plan.grammar is None or self.engine.info.unenforced is None or not self._enforcement.is_known:
-            return answer
-        return self._enforcement.watched(answer, plan.request, self._unenforced(plan))
-
-    async def _explained(self, plan: AnswerPlan) -> AsyncGenerator[ModelEvent, None]:
-        """The answer; whoever has asked is shown what the model was given and what it wrote."""
+    async def _make_recorder(self, plan: AnswerPlan, answer: EngineAnswer) -> StepRecorder:
+        """What shows whoever has asked what the model was given and what it wrote."""
         assert plan.request.explain is not None
-        written: list[Piece] = []
         grammar = await asyncio.to_thread(grammar_text, self.engine.info, plan.grammar)
         step = ModelStep(plan.prompt.text, grammar=grammar, decision=plan.decision)
+        return StepRecorder(step, plan.request.explain, lambda: (answer.text, answer.usage))
 
-        def so_far() -> tuple[str, Usage]:
-            usage = next((piece.usage for piece in reversed(written) if piece.usage), Usage())
-            return "".join([piece.text for piece in written]), usage
-
-        async with aclosing(report_step(self._answer(plan, written), step, plan.request.explain, so_far)) as events:
-            async for event in events:
-                yield event
-
-    async def _answer(self, plan: AnswerPlan, written: list[Piece]) -> AsyncGenerator[ModelEvent, None]:
-        """The answer; `written` becomes what the engine has written for it."""
+    def _begin(self, plan: AnswerPlan) -> EngineAnswer:
+        """The answer to a plan, of which nothing is written yet."""
         request, prompt = plan.request, plan.prompt
         is_constrained = plan.grammar is not None and self._enforcement.is_known
         specials = frozenset[str]() if is_constrained and self.engine.info.spells_specials else self._specials
         reader = Reader(
-            self._written(plan),
+            self._reader_format(plan),
             plan.tools,
             (prompt.opened, *prompt.prefilled),
             specials=specials,
@@ -258,49 +265,24 @@ class LocalModel:
             is_constrained=is_constrained,
             recover=self.traits.in_reasoning == "recover",
         )
-        aligner = None if request.sampling.logprobs is None else LogprobAligner(reader)
-        judge = judge_of(plan, self.traits.tool_prompt)
-        answer = AnswerFilter(self.format.ids, bool(plan.tools), parallel=request.parallel is not False, judge=judge)
-        begun, called = False, 0
+        normalizer = AnswerNormalizer(
+            may_call=bool(plan.tools),
+            parallel=request.parallel is not False,
+            id_pattern=self.format.ids,
+            judge=make_judge(plan, self.traits.tool_prompt),
+        )
+        return EngineAnswer(self.engine, plan, reader, normalizer, frames=self._frames, reads_specials=bool(specials))
 
-        async def spent(piece: Piece) -> Usage:
-            count = self.engine.count
-            return piece.usage or Usage(await count(prompt.text), await count("".join([one.text for one in written])))
-
-        async def stopped(reason: StopReason, usage: Usage, matched: str = "") -> Stopped:
-            if reason == "calls":
-                self._remember(plan, answer.message, first_pieces(written, called) if answer.complete else written)
-            reasoning = await self.engine.count("".join(answer.thoughts)) if answer.thoughts else 0
-            report = decided_report(plan.decision, judge, is_cut=answer.is_cut and not answer.message.calls)
-            return Stopped(reason, replace(usage, reasoning=min(reasoning, usage.completion)), report, matched)
-
-        async with aclosing(self.engine.generate(prompt, request.sampling, plan.grammar)) as pieces:
-            async for piece in pieces:
-                if isinstance(piece, Finished):
-                    for event in answer.shown((aligner or reader).close()):
-                        yield event
-                    yield await stopped("calls" if answer.complete else answer.reason(piece.reason), piece.usage, piece.matched)
-                    return
-                if not begun:
-                    begun = True
-                    yield Started(replace(await spent(piece), completion=0))
-                if piece.special and not answer.calling and piece.text in self._foreign and piece.text in prompt.text:
-                    # A token that frames messages: the model goes on with somebody else's turn, and its own is over.
-                    for event in answer.shown((aligner or reader).close()):
-                        yield event
-                    yield await stopped(answer.reason("stop"), await spent(piece))
-                    return
-                written.append(piece)
-                if piece.special and not specials:
-                    piece = replace(piece, special=False)
-                read = aligner.feed(piece) if aligner else reader.feed(piece.text, piece.special)
-                for event in answer.shown(read):
-                    yield event
-                if any(isinstance(event, CallReady) for event in read):
-                    called = calls_size(written, read, reader.withheld)
-                if answer.complete:
-                    yield await stopped("calls", await spent(piece))
-                    return
+    async def _stop(self, plan: AnswerPlan, answer: EngineAnswer, piece: Piece | Finished, notices: tuple[str, ...]) -> Stopped:
+        """The end of an answer with this piece."""
+        normalizer, end = answer.normalizer, await answer.end(piece)
+        reason = normalizer.stop_reason(end.reason)
+        if reason == "calls":
+            self._remember(plan, normalizer.message, answer.turn)
+        reasoning = await self.engine.count("".join(normalizer.thoughts)) if normalizer.thoughts else 0
+        is_cut = normalizer.is_cut and not normalizer.calls
+        report = Report(notices=notices) + report_decision(plan.decision, normalizer.judge, is_cut=is_cut)
+        return Stopped(reason, replace(end.usage, reasoning=min(reasoning, end.usage.completion)), report, end.matched)
 
     def _remember(self, plan: AnswerPlan, message: Message, written: Iterable[Piece]) -> None:
         """Remember a turn with calls as it was written: clients send it back otherwise."""
@@ -312,12 +294,14 @@ class LocalModel:
         turn = RawTurn(prompt.rendered, prompt.marked, answer, message)
         self._turns.put((plan.request.cache_salt, message.calls[0].id), turn, turn.size)
 
+    async def _make_plan(self, request: Request, decision: CallDecision | None, *, guarded: bool, is_free: bool) -> AnswerPlan:
+        plan = partial(self._plan, request, decision, guarded=guarded, is_free=is_free)
+        return await asyncio.to_thread(plan) if self._is_large(request) else plan()
+
     @refusing_depth
-    def _plan(
-        self, request: Request, decision: CallDecision | None = None, *, guarded: bool, is_free: bool = False
-    ) -> AnswerPlan:
+    def _plan(self, request: Request, decision: CallDecision | None, *, guarded: bool, is_free: bool) -> AnswerPlan:
         tools = request.choice.among(request.tools)
-        prompt = self._prompt_of(request, tools)
+        prompt = self._build_prompt(request, tools)
         output = None if request.choice.mode == "required" else request.output
         grammar = None if is_free else self._grammar(request, tools, prompt, guarded=guarded)
         return AnswerPlan(request, tools, output, prompt, grammar, decision)
@@ -335,7 +319,7 @@ class LocalModel:
             output is not None and len(output.pattern or output.grammar or repr(output.schema or output.choices)) > _LONG_OUTPUT
         )
 
-    def _written(self, plan: AnswerPlan) -> Format:
+    def _reader_format(self, plan: AnswerPlan) -> Format:
         """The format to read: where no call may be made, marked calls are recognised to be left out, and all else is text."""
         if plan.output is not None:
             return format_for_output(self.format if plan.tools else self.format.without_calls(), plan.output)
@@ -374,17 +358,17 @@ class LocalModel:
 
         return unenforced
 
-    def _settled(self, request: Request) -> Request:
+    def _apply_defaults(self, request: Request) -> Request:
         """The request, with the model's defaults for what it leaves open."""
         return replace(
             request,
-            sampling=self._settled_sampling(request.sampling),
+            sampling=self._apply_sampling_defaults(request.sampling),
             parallel=self.traits.parallel if request.parallel is None else request.parallel,
             choice=apply_policy(request, self.traits.policy),
             call_bias=self.traits.call_bias if request.call_bias is None else request.call_bias,
         )
 
-    def _settled_sampling(self, sampling: Sampling) -> Sampling:
+    def _apply_sampling_defaults(self, sampling: Sampling) -> Sampling:
         if sampling.logprobs is not None and not self.engine.info.logprobs:
             raise UsageError("logprobs: this model's engine does not give log probabilities", field="logprobs")
         return with_defaults(sampling, self.traits.sampling)

@@ -39,21 +39,21 @@ class LogprobAligner:
             if isinstance(event, Text | Thought):
                 # Nothing is emitted behind the last text; before it there may be markers.
                 is_end = number == len(events) and done.endswith(event.text)
-                found = len(done) - len(event.text) if is_end else done.find(event.text, at)
-                start = at if found < 0 else found
+                place = len(done) - len(event.text) if is_end else done.find(event.text, at)
+                start = at if place < 0 else place
                 at = min(start + len(event.text), len(done))
                 if isinstance(event, Text):
-                    event = replace(event, logprobs=tuple(one.logprob for one in self._take(start, at)))
+                    event = replace(event, logprobs=tuple(token.logprob for token in self._take(start, at)))
             aligned.append(event)
         self._text, self._start = self._text[len(done) :], self._start + len(done)
-        self._tokens = [one for one in self._tokens if _end(one) > self._start]
+        self._tokens = [token for token in self._tokens if _end(token) > self._start]
         return aligned
 
     def _take(self, start: int, end: int) -> Iterable[SampledToken]:
         """The tokens that stand between these positions of the text."""
         start, end = self._start + start, self._start + end
-        taken = [one for one in self._tokens if one.start < end and _end(one) > start]
-        self._tokens = [one for one in self._tokens if one not in taken]
+        taken = [token for token in self._tokens if token.start < end and _end(token) > start]
+        self._tokens = [token for token in self._tokens if token not in taken]
         return taken
 
 

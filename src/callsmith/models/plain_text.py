@@ -1,9 +1,9 @@
 """Plain text and tokens, apart from messages: continuing a text as it stands, and the tokens of texts and prompts."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 
+from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, Text, Unenforced
 from callsmith.core.values import Completion, Request, Usage
@@ -28,9 +28,9 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
         by_engine = engine.info.unenforced(grammar) if engine.info.unenforced else ()
         if by_engine is None:
             raise UsageError("the output makes a grammar that is too large for the model's server", field="response_format")
-        report = Report(tuple(Unenforced("", *one) for one in (*held.unenforced, *by_engine)))
+        report = Report(tuple(Unenforced("", *keyword) for keyword in (*held.unenforced, *by_engine)))
     begun = False
-    async with aclosing(engine.generate(prompt, completion.sampling, grammar)) as pieces:
+    async with closing(engine.generate(prompt, completion.sampling, grammar)) as pieces:
         async for piece in pieces:
             if not begun:
                 begun = True
@@ -39,7 +39,7 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
                 yield Stopped(piece.reason, piece.usage, report, piece.matched)
                 return
             if piece.text and not piece.special:
-                yield Text(piece.text, tuple(one.logprob for one in piece.tokens))
+                yield Text(piece.text, tuple(token.logprob for token in piece.tokens))
 
 
 def _prompt(engine: Engine, completion: Completion) -> Prompt:

@@ -10,7 +10,6 @@ import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import count
 from typing import assert_never
 
 from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
@@ -33,6 +32,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.failures import is_failure
 from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.types.call_ids import CallIds
 from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
@@ -85,9 +85,12 @@ async def run(
         if context.decisions:
             context = replace(context, decisions={}, asked=None)
         if turn.reason is None:
-            async with closing(turn.ask(model, context)) as events:
-                async for event in events:
-                    yield event
+            async with closing(turn.ask(model)) as said:
+                async for model_event in said:
+                    for event in turn.hear(model_event):
+                        yield event
+            for event in turn.end_answer(context):
+                yield event
             calls = turn.calls
     yield TurnEnded(tuple(turn.added), turn.reason, turn.usage, request.output)
 
@@ -113,6 +116,7 @@ class _RunState:
         self._until = None if limits.deadline is None else asyncio.get_running_loop().time() + limits.deadline
         self._rounds = 0
         self._ids = UniqueCallIds(request.messages)
+        self._answer = AnswerBuilder()
         self.added: list[Message] = []
         self.usage = Usage()
         self.calls: tuple[Call, ...] = ()
@@ -145,19 +149,23 @@ class _RunState:
                 self.reason = "limit"
                 yield Notice(spent)
 
-    async def ask(self, model: Model, context: Context) -> AsyncIterator[RunEvent]:
-        """Ask the model, and take down what it says."""
-        asked = replace(self._asked, messages=(*self._asked.messages, *self.added))
-        answer, distinct = AnswerBuilder(), self._ids
-        distinct.begin_answer()
-        stream = model.stream(asked)
-        async with closing(stream if self._until is None else _until(stream, self._until)) as events:
-            async for said in events:
-                event = distinct.made(said)
-                answer.add(event)
-                yield event
-                for notice in event.report.notices if isinstance(event, Stopped) else ():
-                    yield Notice(notice)
+    def ask(self, model: Model) -> AsyncIterator[ModelEvent]:
+        """Ask the model; each event of its answer goes to `hear`, and then the answer is ended."""
+        self._answer = AnswerBuilder()
+        self._ids.begin_answer()
+        stream = model.stream(replace(self._asked, messages=(*self._asked.messages, *self.added)))
+        return stream if self._until is None else _until(stream, self._until)
+
+    def hear(self, said: ModelEvent) -> Iterable[RunEvent]:
+        """Take down what the model says; the events to pass on."""
+        event = self._ids.made(said)
+        self._answer.add(event)
+        notices = event.report.notices if isinstance(event, Stopped) else ()
+        return (event, *map(Notice, notices)) if notices else (event,)
+
+    def end_answer(self, context: Context) -> Iterable[RunEvent]:
+        """The answer is complete: what it calls, or why the run ends with it."""
+        answer = self._answer
         self.usage += answer.usage
         # Told not to call, a model may still try: the calls are left out, so that none stays without its result.
         self.calls = () if self._asked.choice.mode == "none" else tuple(answer.calls)
@@ -219,7 +227,7 @@ class UniqueCallIds:
     """Gives every call of a conversation an id of its own, where the model gave none or one that is taken."""
 
     def __init__(self, history: Sequence[Message] = ()) -> None:
-        self._known = {call.id for message in history for call in message.calls}
+        self._ids = CallIds(call.id for message in history for call in message.calls)
         self._begun: dict[int, str] = {}
 
     def begin_answer(self) -> None:
@@ -228,21 +236,14 @@ class UniqueCallIds:
 
     def made(self, event: ModelEvent) -> ModelEvent:
         match event:
-            case CallStarted(index, name, id) if id:
-                fresh = self._begun[index] = self._fresh(id, name)
+            case CallStarted(index, id=id) if id:
+                fresh = self._begun[index] = self._ids.claim(id)
                 return event if fresh == id else replace(event, id=fresh)
             case CallReady(index, call):
-                fresh = self._begun.pop(index, "") or self._fresh(call.id, f"{call.name}_{index}")
+                fresh = self._begun.pop(index, "") or self._ids.claim(call.id or f"{call.name}_{index}")
                 return event if fresh == call.id else replace(event, call=replace(call, id=fresh))
             case _:
                 return event
-
-    def _fresh(self, id: str, otherwise: str) -> str:
-        id = id or otherwise
-        copies = (f"{id}_{number}" for number in count(2))
-        fresh = id if id not in self._known else next(copy for copy in copies if copy not in self._known)
-        self._known.add(fresh)
-        return fresh
 
 
 def unanswered(messages: Sequence[Message]) -> tuple[Call, ...]:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, cast
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Unreadable
+from callsmith.core.types.call_ids import CallIds
 from callsmith.core.values import Call, Json
 
 CallEvent: TypeAlias = CallStarted | CallArguments | CallReady | Unreadable
@@ -40,7 +41,7 @@ class CallWriter(ABC):
     def __init__(self) -> None:
         self._characters: dict[int, int] = {}  # calls that have not ended: how much of their arguments has been sent
         self._ended_calls: set[int] = set()
-        self._used_ids: set[str] = set()
+        self._used_ids = CallIds()
 
     def write_call(self, event: CallEvent) -> list[dict[str, Json]]:
         """What is sent for this event."""
@@ -67,9 +68,7 @@ class CallWriter(ABC):
 
     def _unique_id(self, id: str, otherwise: str) -> str:
         """The id, or the other one where it is empty or taken: clients tell the calls of an answer apart by their ids."""
-        unique = otherwise if not id or id in self._used_ids else id
-        self._used_ids.add(unique)
-        return unique
+        return self._used_ids.claim(id, otherwise)
 
     def _close_call(self, index: int, unreadable: str | None = None) -> list[dict[str, Json]]:
         if index in self._ended_calls:

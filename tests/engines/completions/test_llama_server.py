@@ -50,7 +50,7 @@ class TestContract(EngineContract):
 
 def test_the_server_says_what_it_serves(engine: Engine) -> None:
     info = engine.info
-    assert info.name == "smollm2-135m"
+    assert info.name == "SmolLM2-135M-Instruct"
     assert info.context == 256
     assert info.template and "<|im_start|>" in info.template
     assert (info.bos, info.eos) == ("<|im_start|>", "<|im_end|>")

@@ -9,8 +9,8 @@ import pytest
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text
 from callsmith.core.values import Call, Message, Result, Tool
-from callsmith.models.answers.filter import AnswerFilter
 from callsmith.models.answers.grounding import CallJudge, call_doubt, has_effects, is_given, made_up_values, said_in
+from callsmith.models.answers.normalizer import AnswerNormalizer
 from tests.effort import tries
 
 TEXT = {"type": "string"}
@@ -316,9 +316,9 @@ def events(*calls: Call) -> list[ModelEvent]:
     ]
 
 
-def shown(*calls: Call, margin: float | None = None) -> tuple[list[str], AnswerFilter]:
-    answer = AnswerFilter("", True, parallel=True, judge=judge(margin))
-    seen = list(answer.shown([*events(*calls), Text("behind")]))
+def shown(*calls: Call, margin: float | None = None) -> tuple[list[str], AnswerNormalizer]:
+    answer = AnswerNormalizer(may_call=True, parallel=True, judge=judge(margin))
+    seen = list(answer.filter([*events(*calls), Text("behind")]))
     return [type(event).__name__ for event in seen], answer
 
 
@@ -326,7 +326,7 @@ def test_an_answer_ends_before_the_first_call_that_does_not_stand_and_nothing_of
     whole = ["CallStarted", "CallArguments", "CallReady"]
     for calls, made in (([FIND, BAD, GOOD], 1), ([FIND, GOOD, BAD], 2)):
         seen, answer = shown(*calls)
-        assert seen == whole * made and answer.is_cut and answer.complete
+        assert seen == whole * made and answer.is_cut and answer.is_complete
         assert [call.name for call in answer.message.calls] == [call.name for call in calls[:made]]
     seen, answer = shown(FIND, GOOD)
     assert seen == whole * 2 and not answer.is_cut
@@ -336,24 +336,24 @@ def test_an_answer_ends_before_the_first_call_that_does_not_stand_and_nothing_of
 
 def test_an_answer_ends_as_soon_as_a_call_is_seen_to_wait():
     """What is made up is not written to its end: nothing of the rest is asked of the engine."""
-    filtered = AnswerFilter(
-        "", True, parallel=True, judge=CallJudge([SEND, LOOK], [Message.user("Find Ann and write to her")], 9.0)
+    filtered = AnswerNormalizer(
+        may_call=True, parallel=True, judge=CallJudge([SEND, LOOK], [Message.user("Find Ann and write to her")], 9.0)
     )
     found = Call("find_contact", {"name": "Ann"})
-    assert len(list(filtered.shown([CallStarted(0, "find_contact"), CallReady(0, found)]))) == 2
-    assert list(filtered.shown([CallStarted(1, "send_message"), CallArguments(1, '{"to":"Ann","text":"')])) == []
-    assert not filtered.complete
-    assert list(filtered.shown([CallArguments(1, "Her number is 555")])) == []
-    assert filtered.complete and [call.name for call in filtered.message.calls] == ["find_contact"]
+    assert len(list(filtered.filter([CallStarted(0, "find_contact"), CallReady(0, found)]))) == 2
+    assert list(filtered.filter([CallStarted(1, "send_message"), CallArguments(1, '{"to":"Ann","text":"')])) == []
+    assert not filtered.is_complete
+    assert list(filtered.filter([CallArguments(1, "Her number is 555")])) == []
+    assert filtered.is_complete and [call.name for call in filtered.message.calls] == ["find_contact"]
 
 
 def test_a_call_in_doubt_is_shown_when_it_is_complete_and_another_as_it_comes():
     for margin, at_once in ((None, ["CallStarted"]), (2.0, [])):
-        answer = AnswerFilter("", True, parallel=True, judge=judge(margin))
+        answer = AnswerNormalizer(may_call=True, parallel=True, judge=judge(margin))
         begun, rest = events(FIND)[:1], events(FIND)[1:]
-        first = [type(event).__name__ for event in answer.shown(begun)]
+        first = [type(event).__name__ for event in answer.filter(begun)]
         assert first == at_once
-        assert len(first) + len(list(answer.shown(rest))) == 3
+        assert len(first) + len(list(answer.filter(rest))) == 3
 
 
 # -- however long

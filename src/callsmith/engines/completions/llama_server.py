@@ -13,7 +13,9 @@ from typing import Any, Final
 from callsmith.core.values import Json, TokenLogprob, Usage
 from callsmith.engines.completions.logprobs import read_token
 from callsmith.engines.completions.server import (
+    SAMPLING,
     Chunk,
+    CompletionServer,
     Description,
     Job,
     Object,
@@ -22,10 +24,7 @@ from callsmith.engines.completions.server import (
     as_list,
     as_object,
     as_text,
-    choose_model,
-    models_of,
-    refuse_errors,
-    sampled,
+    write_sampling,
 )
 from callsmith.engines.completions.special_tokens import find_specials
 from callsmith.engines.upstream import Upstream
@@ -34,43 +33,36 @@ from callsmith.grammar.targets.upstream import RequestFields, for_llama_server
 from callsmith.wire.fields import as_count
 
 _SAMPLING: Final = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
+    **SAMPLING,
     "typical_p": "typical_p",
-    "seed": "seed",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
     "repetition_penalty": "repeat_penalty",
     "penalty_window": "repeat_last_n",
 }
 
 
-class LlamaServer:
+class LlamaServer(CompletionServer):
     """A llama-server. One that routes between several models is told the model in every request."""
 
     kind = "llama-server"
     needs_room = False
 
     def __init__(self, upstream: Upstream, model: str = "") -> None:
-        self._upstream = upstream
-        self._model = {"model": model} if model else {}
+        super().__init__(upstream, model)
         self._specials: Mapping[int, str] = {}
 
     async def describe(self) -> Description:
         """Its properties, and the special tokens, for which the tokenizer is asked."""
         model = self._model.get("model", "")
-        found = choose_model(self._upstream.url, models_of(await self._upstream.get("v1/models")), model)
+        listed = await self._listed_model()
         props = as_object(await self._upstream.get(f"props?model={model}" if model else "props"))
-        meta = as_object(found.get("meta"))
+        meta = as_object(listed.get("meta"))
         settings = as_object(props.get("default_generation_settings"))
         bos, eos = as_text(props.get("bos_token")), as_text(props.get("eos_token"))
         size = as_count(meta.get("n_vocab")) or None
         specials = await find_specials(self.tokenize, self._detokenize, size, (bos, eos)) if size else {}
         self._specials = {token: text for text, token in specials.items()}
         begun = await self._tokens("a", add_special=True)
-        path = as_text(props.get("model_path")) or as_text(found.get("id"))
+        path = as_text(props.get("model_path")) or as_text(listed.get("id"))
         return Description(
             name=model or path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf"),
             text=as_text(props.get("model_ftype")),
@@ -100,7 +92,7 @@ class LlamaServer:
             "return_tokens": True,
             "cache_prompt": not job.cache_salt,  # it has no salts
             **self._model,
-            **sampled(sampling, _SAMPLING),
+            **write_sampling(sampling, _SAMPLING),
             **job.grammar,
         }
         if sampling.logit_bias:
@@ -113,7 +105,7 @@ class LlamaServer:
         return "completion", body
 
     def read(self, data: Object, progress: Progress) -> Chunk | None:
-        refuse_errors(self._upstream.url, data)
+        self._check(data)
         cached = as_count(as_object(data.get("timings")).get("cache_n"))
         usage = Usage(as_count(data.get("tokens_evaluated")), as_count(data.get("tokens_predicted")), cached)
         end = None
@@ -135,8 +127,8 @@ class LlamaServer:
         return read_token(data or as_text(token.get("token")) or special, token.get("logprob"), top)
 
     async def _tokens(self, text: str, *, add_special: bool = False) -> list[int]:
-        body = {"content": text, "add_special": add_special, "parse_special": True, **self._model}
-        return list(as_ids(as_object(await self._upstream.post("tokenize", body)).get("tokens")))
+        settings = {"add_special": add_special, "parse_special": True}
+        return list(as_ids(await self._ask("tokenize", "tokens", content=text, **settings)))
 
     async def _detokenize(self, tokens: list[int]) -> str:
-        return as_text(as_object(await self._upstream.post("detokenize", {"tokens": tokens, **self._model})).get("content"))
+        return as_text(await self._ask("detokenize", "content", tokens=[*tokens]))

@@ -17,14 +17,22 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal, Protocol, TypeAlias, cast
 
-from callsmith.core.errors import ModelError, PromptTooLong, Rejected, UnknownName, UsageError, list_names, shorten
+from callsmith.core.errors import ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError, list_names, shorten
 from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
+from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields
 from callsmith.wire.errors import reported_error
 
 Object: TypeAlias = Mapping[str, Json]
 
+SAMPLING: Final = {  # what every kind of server calls alike
+    name: name
+    for name in (
+        *("temperature", "top_p", "top_k", "min_p", "seed"),
+        *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+    )
+}
 _TOO_LONG: Final = re.compile(r"context (?:length|size)|longer than the model", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"\d[\d,]*")
 
@@ -113,6 +121,33 @@ class Server(Protocol):
         ...
 
 
+class CompletionServer:
+    """What the kinds of servers share. `_model` goes with every request that names a model."""
+
+    def __init__(self, upstream: Upstream, model: str = "") -> None:
+        self._upstream = upstream
+        self._model = {"model": model} if model else {}
+
+    async def _listed_model(self) -> Object:
+        """The model as the server lists it."""
+        return choose_model(self._upstream.url, list_models(await self._upstream.get("v1/models")), self._model.get("model", ""))
+
+    async def _ask(self, path: str, field: str, **body: Json) -> Json:
+        """A field of the answer to this body."""
+        return as_object(await self._upstream.post(path, {**body, **self._model})).get(field)
+
+    def _check(self, data: Object) -> None:
+        """Raise the error that an event of a stream reports, if it does."""
+        if error := data.get("error"):
+            raise ModelError(f"{self._upstream.url} reports an error: {shorten(reported_error(error), 1000)}")
+
+    def _end(self, reason: str, message: str = "") -> Literal["stop", "length"] | None:
+        """Why an answer has ended, if it has; an error if the server gave it up."""
+        if reason in ("abort", "error"):
+            raise Unavailable(f"{self._upstream.url} gave up the answer{message or f' ({reason})'}", retryable=True)
+        return None if not reason else "length" if reason == "length" else "stop"
+
+
 # --- reading what a server says ---------------------------------------------------------------------------------------------
 
 
@@ -134,13 +169,7 @@ def as_ids(value: Json) -> tuple[int, ...]:
     return tuple(one for one in as_list(value) if isinstance(one, int) and not isinstance(one, bool))
 
 
-def refuse_errors(url: str, data: Object) -> None:
-    """Raise the error that an event of a stream reports, if it does."""
-    if error := data.get("error"):
-        raise ModelError(f"{url} reports an error: {shorten(reported_error(error), 1000)}")
-
-
-def models_of(listed: Json) -> list[Object]:
+def list_models(listed: Json) -> list[Object]:
     """The models in the answer to `GET /v1/models`."""
     return [as_object(one) for one in as_list(as_object(listed).get("data"))]
 
@@ -175,11 +204,11 @@ def translate(error: ModelError, context: int | None) -> ModelError | PromptTooL
     return error
 
 
-def sampled(sampling: Sampling, names: Mapping[str, str]) -> dict[str, Any]:
+def write_sampling(sampling: Sampling, names: Mapping[str, str]) -> dict[str, Any]:
     """The sampling settings that are set, under the names that a server has for them."""
     found = {name: getattr(sampling, own) for own, name in names.items()}
     return {name: value for name, value in found.items() if value is not None}
 
 
-def bias_of(sampling: Sampling) -> dict[str, float]:
+def write_bias(sampling: Sampling) -> dict[str, float]:
     return {str(one.token): one.bias for one in sampling.logit_bias}

@@ -12,12 +12,14 @@ grammar counts.
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from callsmith.core.errors import Rejected, Unavailable
+from callsmith.core.errors import Rejected
 from callsmith.core.values import Json, TokenLogprob, Usage
 from callsmith.engines.completions.logprobs import read_token
 from callsmith.engines.completions.model_folder import find_tokenizer_files
 from callsmith.engines.completions.server import (
+    SAMPLING,
     Chunk,
+    CompletionServer,
     Description,
     Job,
     Object,
@@ -26,43 +28,27 @@ from callsmith.engines.completions.server import (
     as_list,
     as_object,
     as_text,
-    bias_of,
-    choose_model,
-    models_of,
-    refuse_errors,
-    sampled,
+    write_bias,
+    write_sampling,
 )
 from callsmith.engines.completions.special_tokens import find_specials
-from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_sglang
 from callsmith.wire.fields import as_count
 
-_SAMPLING: Final = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "seed": "sampling_seed",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "repetition_penalty": "repetition_penalty",
-}
+_SAMPLING: Final = {**SAMPLING, "seed": "sampling_seed"}
 
 
-class Sglang:
+class Sglang(CompletionServer):
     """An SGLang server."""
 
     kind = "sglang"
     needs_room = True
 
-    def __init__(self, upstream: Upstream, model: str = "") -> None:
-        self._upstream = upstream
-        self._wanted = model
-
     async def describe(self) -> Description:
         """The model, its tokenizer's settings if its folder is here, and its special tokens."""
-        found = choose_model(self._upstream.url, models_of(await self._upstream.get("v1/models")), self._wanted)
+        listed = await self._listed_model()
+        self._model = {}  # it has one model, which its own API does not name
         info = as_object(await self._info())
         path = as_text(info.get("tokenizer_path")) or as_text(info.get("model_path"))
         files = find_tokenizer_files(self._upstream.url, path)
@@ -70,8 +56,8 @@ class Sglang:
         bos = await self._detokenize(begun[:1]) if begun != plain else files.bos
         specials = await find_specials(self.tokenize, self._detokenize, None, (bos, files.eos))
         return Description(
-            name=as_text(info.get("model_path")) or as_text(found.get("id")),
-            context=as_count(found.get("max_model_len")) or None,
+            name=as_text(info.get("model_path")) or as_text(listed.get("id")),
+            context=as_count(listed.get("max_model_len")) or None,
             template=files.template,
             response_template=files.response_template,
             bos=bos,
@@ -94,11 +80,11 @@ class Sglang:
             "max_new_tokens": job.room,
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
-            **sampled(job.sampling, _SAMPLING),
+            **write_sampling(job.sampling, _SAMPLING),
             **job.grammar,
         }
         if job.sampling.logit_bias:
-            settings["logit_bias"] = bias_of(job.sampling)
+            settings["logit_bias"] = write_bias(job.sampling)
         body: dict[str, Any] = {**job.prompt, "sampling_params": settings, "stream": True}
         if job.sampling.logprobs is not None:
             body |= {"return_logprob": True, "top_logprobs_num": job.sampling.logprobs, "return_text_in_logprobs": True}
@@ -109,7 +95,7 @@ class Sglang:
         return "generate", body
 
     def read(self, data: Object, progress: Progress) -> Chunk | None:
-        refuse_errors(self._upstream.url, data)
+        self._check(data)
         text, tokens, meta = as_text(data.get("text")), as_ids(data.get("output_ids")), as_object(data.get("meta_info"))
         count = as_count(meta.get("completion_tokens"))
         if progress.tokens and len(tokens) == count:  # all of it again
@@ -118,10 +104,7 @@ class Sglang:
         progress.tokens += len(tokens)
         usage = Usage(as_count(meta.get("prompt_tokens")), count, as_count(meta.get("cached_tokens")))
         ended = as_object(meta.get("finish_reason"))
-        reason = as_text(ended.get("type"))
-        if reason == "abort":
-            raise Unavailable(f"{self._upstream.url} gave up the answer: {as_text(ended.get('message'))}", retryable=True)
-        end = None if not reason else "length" if reason == "length" else "stop"
+        end = self._end(as_text(ended.get("type")), f": {as_text(ended.get('message'))}")
         return Chunk(text, tokens, usage if usage.prompt else None, end, _logprobs(meta, progress))
 
     def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
@@ -136,13 +119,11 @@ class Sglang:
             return await self._upstream.get("get_model_info")  # its older name
 
     async def _tokens(self, texts: Sequence[str], *, add_special: bool = False) -> list[list[int]]:
-        body: dict[str, Json] = {"prompt": [*texts], "add_special_tokens": add_special}
-        found = as_list(as_object(await self._upstream.post("tokenize", body)).get("tokens"))
-        return [list(as_ids(one)) for one in found]
+        lists = as_list(await self._ask("tokenize", "tokens", prompt=[*texts], add_special_tokens=add_special))
+        return [list(as_ids(ids)) for ids in lists]
 
     async def _detokenize(self, tokens: list[int]) -> str:
-        body: dict[str, Json] = {"tokens": [*tokens], "skip_special_tokens": False}
-        return as_text(as_object(await self._upstream.post("detokenize", body)).get("text"))
+        return as_text(await self._ask("detokenize", "text", tokens=[*tokens], skip_special_tokens=False))
 
 
 def _logprobs(meta: Object, progress: Progress) -> tuple[TokenLogprob, ...]:

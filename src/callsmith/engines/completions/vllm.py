@@ -12,12 +12,14 @@ import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from callsmith.core.errors import Rejected, Unavailable
+from callsmith.core.errors import Rejected
 from callsmith.core.values import Json, TokenLogprob, Usage
 from callsmith.engines.completions.logprobs import read_token
 from callsmith.engines.completions.model_folder import TokenizerFiles, find_tokenizer_files, read_tokenizer_config
 from callsmith.engines.completions.server import (
+    SAMPLING,
     Chunk,
+    CompletionServer,
     Description,
     Job,
     Object,
@@ -26,45 +28,27 @@ from callsmith.engines.completions.server import (
     as_list,
     as_object,
     as_text,
-    bias_of,
-    choose_model,
-    models_of,
-    refuse_errors,
-    sampled,
+    write_bias,
+    write_sampling,
 )
 from callsmith.engines.completions.special_tokens import find_specials
-from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_vllm
 from callsmith.wire.fields import as_count
 
-_SAMPLING: Final = {
-    "temperature": "temperature",
-    "top_p": "top_p",
-    "top_k": "top_k",
-    "min_p": "min_p",
-    "seed": "seed",
-    "presence_penalty": "presence_penalty",
-    "frequency_penalty": "frequency_penalty",
-    "repetition_penalty": "repetition_penalty",
-}
 _AT_ONCE: Final = 8  # texts that are tokenized at a time
 
 
-class Vllm:
+class Vllm(CompletionServer):
     """A vLLM server."""
 
     kind = "vllm"
     needs_room = True
 
-    def __init__(self, upstream: Upstream, model: str = "") -> None:
-        self._upstream = upstream
-        self._model = {"model": model} if model else {}
-
     async def describe(self) -> Description:
         """The model, its tokenizer's settings as far as they can be had, and its special tokens."""
-        found = choose_model(self._upstream.url, models_of(await self._upstream.get("v1/models")), self._model.get("model", ""))
-        name, path = as_text(found.get("id")), as_text(found.get("root"))
+        listed = await self._listed_model()
+        name, path = as_text(listed.get("id")), as_text(listed.get("root"))
         self._model = {"model": name}
         files = await self._tokenizer_info() or find_tokenizer_files(self._upstream.url, path)
         begun = await self._tokens("a", add_special=True)
@@ -73,7 +57,7 @@ class Vllm:
         specials = await find_specials(self.tokenize, self._detokenize, None, (bos, files.eos))
         return Description(
             name=path or name,
-            context=as_count(found.get("max_model_len")) or None,
+            context=as_count(listed.get("max_model_len")) or None,
             template=files.template,
             response_template=files.response_template,
             bos=bos,
@@ -103,11 +87,11 @@ class Vllm:
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
             "return_token_ids": True,
-            **sampled(job.sampling, _SAMPLING),
+            **write_sampling(job.sampling, SAMPLING),
             **job.grammar,
         }
         if job.sampling.logit_bias:
-            body["logit_bias"] = bias_of(job.sampling)
+            body["logit_bias"] = write_bias(job.sampling)
         if job.sampling.logprobs is not None:
             body["logprobs"] = job.sampling.logprobs
         if job.session:
@@ -117,17 +101,14 @@ class Vllm:
         return "v1/completions", body
 
     def read(self, data: Object, progress: Progress) -> Chunk | None:
-        refuse_errors(self._upstream.url, data)
+        self._check(data)
         choice = next(map(as_object, as_list(data.get("choices"))), None)
         counted = as_object(data.get("usage"))
         cached = as_count(as_object(counted.get("prompt_tokens_details")).get("cached_tokens"))
         usage = Usage(as_count(counted.get("prompt_tokens")), as_count(counted.get("completion_tokens")), cached)
         if choice is None:
             return None
-        reason = as_text(choice.get("finish_reason"))
-        if reason in ("abort", "error"):
-            raise Unavailable(f"{self._upstream.url} gave up the answer ({reason})", retryable=True)
-        end = None if not reason else "length" if reason == "length" else "stop"
+        end = self._end(as_text(choice.get("finish_reason")))
         text, tokens, logprobs = as_text(choice.get("text")), as_ids(choice.get("token_ids")), _logprobs(choice.get("logprobs"))
         return Chunk(text, tokens, usage if usage.prompt else None, end, logprobs)
 
@@ -143,11 +124,10 @@ class Vllm:
             return None
 
     async def _tokens(self, text: str, *, add_special: bool = False) -> list[int]:
-        body = {"prompt": text, "add_special_tokens": add_special, **self._model}
-        return list(as_ids(as_object(await self._upstream.post("tokenize", body)).get("tokens")))
+        return list(as_ids(await self._ask("tokenize", "tokens", prompt=text, add_special_tokens=add_special)))
 
     async def _detokenize(self, tokens: list[int]) -> str:
-        return as_text(as_object(await self._upstream.post("detokenize", {"tokens": tokens, **self._model})).get("prompt"))
+        return as_text(await self._ask("detokenize", "prompt", tokens=[*tokens]))
 
 
 def _logprobs(said: Json) -> tuple[TokenLogprob, ...]:

@@ -10,26 +10,22 @@ import asyncio
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator
 from collections.abc import Sequence as Tokens
-from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
-from itertools import chain
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
 from threading import Event, Lock
-from typing import TypeAlias
 
 from callsmith.core.errors import PromptTooLong, QueueFull, Unavailable, UsageError
-from callsmith.core.values import Sampling, Usage
-from callsmith.engines.decoding.batch import Batch, Flag, new_flag
-from callsmith.engines.decoding.compiler import ActiveConstraint, Compiler, TriggeredConstraint
+from callsmith.core.values import Sampling
+from callsmith.engines.decoding.batch import Batch
+from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.job import Delivery, GenerationJob
 from callsmith.engines.decoding.penalties import check_bias
-from callsmith.engines.decoding.sequence import Sequence
-from callsmith.engines.decoding.trial.trials import Cancellation, pool_with_stack
+from callsmith.engines.decoding.trial.trials import pool_with_stack
 from callsmith.engines.decoding.vocabulary import Vocabulary
 from callsmith.engines.port import EngineInfo, Finished, Piece, with_defaults
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
-
-_Item: TypeAlias = Piece | Finished | BaseException  # what an answer consists of
 
 _SHORT = 16_384  # characters: tokenizing them takes a few milliseconds
 _COMPILING = 6  # threads that compile; some of them wait for worker processes
@@ -44,85 +40,6 @@ class Stats:
     cached: int = 0
     sampled: int = 0
     forced: int = 0
-
-
-@dataclass(slots=True, eq=False)
-class _Job:
-    """A request: what is asked for, and the queue its answer goes to."""
-
-    engine: "BatchEngine"
-    prompt: Prompt
-    sampling: Sampling
-    grammar: Grammar | Relay | None
-    loop: asyncio.AbstractEventLoop
-    outbox: asyncio.Queue[_Item] = field(default_factory=asyncio.Queue[_Item])
-    flag: Flag = field(default_factory=new_flag)
-    tokens: list[int] = field(default_factory=list[int])
-    room: int = 0
-    constraint: Future[ActiveConstraint | TriggeredConstraint] | None = None
-    checks: list[Future[None]] = field(default_factory=list[Future[None]])
-    cancellation: Cancellation = field(default_factory=Cancellation)
-    sequence: Sequence | None = None
-
-    def cancel(self) -> None:
-        self.flag[0] = b"1"
-        for compiling in (self.constraint, *self.checks):
-            if compiling:
-                compiling.cancel()
-        self.cancellation.set()
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self.flag[0] == b"1"
-
-    @property
-    def session(self) -> str:
-        return self.prompt.session
-
-    @property
-    def caller(self) -> str:
-        return self.prompt.caller
-
-    @property
-    def salt(self) -> str:
-        return self.prompt.cache_salt
-
-    @property
-    def exact(self) -> bool:
-        return self.sampling.seed is not None
-
-    @property
-    def ready(self) -> bool:
-        return self.constraint is None or self.constraint.done()
-
-    def begin(self) -> Sequence:
-        constraint = self.constraint.result() if self.constraint else None
-        if constraint is not None:
-            self.engine.prefill(constraint, self.prompt)
-        self.sequence = self.engine.sequence(self, constraint)
-        return self.sequence
-
-    def choosing(self) -> None:
-        while self.checks:  # what was not checked by now is compiled when it is chosen; those that may be costly have been
-            if not (check := self.checks.pop()).cancel() and check.done():
-                check.result()
-
-    def post(self, pieces: list[Piece]) -> None:
-        self.engine.send(self, pieces)
-
-    def end(self, end: Finished | BaseException | None) -> None:
-        self.engine.leave(self)
-        for check in self.checks:
-            check.cancel()
-        if self.sequence:
-            self.engine.note(end.usage if isinstance(end, Finished) else Usage(), self.sequence)
-        if end is not None:
-            self.engine.send(self, [end])
-
-    def receive(self, items: list[_Item]) -> None:
-        """Take what the engine has sent, in the thread of the event loop."""
-        for item in items:
-            self.outbox.put_nowait(item)
 
 
 class BatchEngine(ABC):
@@ -147,12 +64,12 @@ class BatchEngine(ABC):
         self._tokenizing = ThreadPoolExecutor(2, thread_name_prefix="callsmith-tokens")  # long texts
         self._lock = Lock()  # guards the four below
         self._freeing = Lock()  # one call of close at a time frees what there is
-        self._open_jobs: set[_Job] = set()  # requests that are not finished
-        self._new_jobs: list[_Job] = []
+        self._open_jobs: set[GenerationJob] = set()  # requests that are not finished
+        self._new_jobs: list[GenerationJob] = []
         self._working = False
         self._closed = False
         self._wake = Event()  # wakes the thread when it waits for grammars
-        self._unsent: list[tuple[_Job, list[_Item]]] = []  # of the thread alone
+        self._delivery = Delivery()
         self.fast_forward = fast_forward
         self.stats = Stats()
         self.info = replace(
@@ -191,7 +108,15 @@ class BatchEngine(ABC):
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
         """Continue the prompt: pieces of text, then one Finished."""
-        job = _Job(self, prompt, with_defaults(sampling, self.info.sampling), grammar, asyncio.get_running_loop())
+        job = GenerationJob(
+            prompt,
+            with_defaults(sampling, self.info.sampling),
+            grammar,
+            self._vocabulary,
+            self.fast_forward,
+            self._delivery,
+            asyncio.get_running_loop(),
+        )
         try:
             if len(prompt.text) > _SHORT:  # neither the event loop nor other requests wait for it
                 self._check_open()
@@ -205,7 +130,7 @@ class BatchEngine(ABC):
             yield item
         finally:
             job.cancel()
-            self.leave(job)
+            self._leave(job)
             self._wake.set()
 
     async def close(self) -> None:
@@ -230,7 +155,7 @@ class BatchEngine(ABC):
         if self._closed:
             raise UsageError("the engine is closed")
 
-    def _enter(self, job: _Job) -> None:
+    def _enter(self, job: GenerationJob) -> None:
         """Hand the request to the thread, which runs as long as there is something to decode."""
         with self._lock:
             self._check_open()
@@ -244,12 +169,12 @@ class BatchEngine(ABC):
             self._batch.wanted[0] = b"1"
         self._wake.set()
 
-    def leave(self, job: _Job) -> None:
+    def _leave(self, job: GenerationJob) -> None:
         """The request is finished or cancelled: it no longer counts for the queue."""
         with self._lock:
             self._open_jobs.discard(job)
 
-    def _tokenize(self, job: _Job) -> list[int]:
+    def _tokenize(self, job: GenerationJob) -> list[int]:
         return self._vocabulary.prompt(job.prompt, self._size, lambda: job.is_cancelled or self._closed)
 
     # What follows runs in the engine's thread.
@@ -267,22 +192,12 @@ class BatchEngine(ABC):
                 self._wake.wait(1.0)
         self.deliver()
 
-    def send(self, job: _Job, items: Tokens[_Item]) -> None:
-        """Send these parts of the answer with the next delivery."""
-        self._unsent.append((job, [*items]))
-
     def deliver(self) -> None:
-        """Hand everything that was sent to the event loops: once for each, since waking one up costs more than the rest."""
-        unsent, self._unsent = self._unsent, []
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[_Job, list[_Item]]]] = {}
-        for job, items in unsent:
-            by_loop.setdefault(job.loop, []).append((job, items))
-        for loop, parts in by_loop.items():
-            try:
-                loop.call_soon_threadsafe(_receive_all, parts)
-            except RuntimeError:  # the event loop is closed: no one can receive the answers
-                for job, _ in parts:
-                    job.cancel()
+        """Hand what was decoded to those who wait for it. Requests that have ended no longer count for the queue."""
+        for job in self._delivery.take_ended():
+            self._leave(job)
+            self._add_to_stats(job)
+        self._delivery.deliver()
 
     def _accept_jobs(self) -> bool:
         """Move new requests into the batch; false when there is nothing left to decode."""
@@ -305,7 +220,7 @@ class BatchEngine(ABC):
                 self._batch.add(job)
         return self._working
 
-    def _prepare(self, job: _Job) -> None:
+    def _prepare(self, job: GenerationJob) -> None:
         """Tokenize the prompt, and start compiling the grammar, which goes on during prefill."""
         check_bias(job.sampling, self._vocabulary.size)
         tokens = job.tokens or self._tokenize(job)
@@ -323,32 +238,14 @@ class BatchEngine(ABC):
             check, grammar, cancellation = self._compiler.check, job.grammar, job.cancellation
             job.checks = [self._compiling.submit(check, grammar, name, cancellation) for name in unchecked]
 
-    def prefill(self, constraint: ActiveConstraint | TriggeredConstraint, prompt: Prompt) -> None:
-        """Advance a constraint by the beginning of the answer that the prompt holds."""
-        for token in chain.from_iterable(map(self._vocabulary.tokenize, prompt.prefilled)):
-            if not constraint.admits(token):
-                raise UsageError("the beginning of the answer is none that its schema or its tools allow", field="messages")
-            if isinstance(constraint, TriggeredConstraint):
-                constraint.consume(token)
-
-    def sequence(self, job: _Job, constraint: ActiveConstraint | TriggeredConstraint | None) -> Sequence:
-        """The sequence of a request whose grammar is ready."""
-        return Sequence(
-            self._vocabulary,
-            job.sampling,
-            room=job.room,
-            prompt=job.tokens,
-            constraint=constraint,
-            fast_forward=self.fast_forward,
-        )
-
-    def note(self, usage: Usage, sequence: Sequence) -> None:
+    def _add_to_stats(self, job: GenerationJob) -> None:
         """Add a finished or cancelled request to the statistics."""
-        self.stats.decodes = self._batch.steps
-        self.stats.prompt += usage.prompt
-        self.stats.cached += usage.cached
-        self.stats.sampled += sequence.sampled
-        self.stats.forced += sequence.forced
+        if job.sequence is not None:
+            self.stats.decodes = self._batch.steps
+            self.stats.prompt += job.usage.prompt
+            self.stats.cached += job.usage.cached
+            self.stats.sampled += job.sequence.sampled
+            self.stats.forced += job.sequence.forced
 
 
 @dataclass(frozen=True, slots=True)
@@ -367,11 +264,6 @@ class _Tokenizer:
 
     def decode(self, tokens: Tokens[int]) -> list[bytes]:
         return self.engine.vocabulary.decode(tokens)
-
-
-def _receive_all(parts: list[tuple[_Job, list[_Item]]]) -> None:
-    for job, items in parts:
-        job.receive(items)
 
 
 def _closed() -> Unavailable:

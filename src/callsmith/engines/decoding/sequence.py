@@ -9,12 +9,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError
-from callsmith.core.values import Sampling
+from callsmith.core.values import Sampling, TokenLogprob
 from callsmith.engines.decoding.compiler import ActiveConstraint, TriggeredConstraint
-from callsmith.engines.decoding.logprobs import Logprobs
 from callsmith.engines.decoding.penalties import adjustment_for
 from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
-from callsmith.engines.port import Piece
+from callsmith.engines.port import Piece, SampledToken
 from callsmith.engines.text import Writer
 
 DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
@@ -22,6 +21,41 @@ DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
 _CLOSING_TOKENS: Final = 64  # so many tokens before the limit a constrained answer is steered to its end, to be complete
 CLOSING_BONUS: Final = np.float32(1000)  # larger than any difference between logits
 _NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
+
+
+class Logprobs:
+    """Records each token with its log probability and those of the `top` likeliest ones in its place.
+
+    They are those of the model's own distribution: before temperature, penalties, biases and grammar.
+    """
+
+    def __init__(self, vocabulary: Vocabulary, top: int) -> None:
+        self._vocabulary = vocabulary
+        self._top = min(top, vocabulary.size)
+        self._logits: Logits = np.zeros(0, np.float32)
+        self._tokens: list[SampledToken] = []
+
+    def see(self, logits: Logits) -> None:
+        """The logits of the next token, which are changed afterwards."""
+        self._logits = logits.copy()
+
+    def add(self, token: int, start: int, end: int) -> None:
+        """This token was sampled; its text stands there in that of the answer."""
+        logits = self._logits
+        highest = logits.max()
+        whole = float(highest) + float(np.log(np.exp(logits - highest).sum(dtype=np.float64)))
+
+        def describe(one: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
+            return TokenLogprob(self._vocabulary.says[one], float(logits[one]) - whole, top)
+
+        likely = np.argpartition(logits, -self._top)[-self._top :] if self._top else np.zeros(0, np.intp)
+        likely = likely[np.argsort(-logits[likely], kind="stable")]
+        self._tokens.append(SampledToken(describe(token, tuple(describe(int(one)) for one in likely)), start, end))
+
+    def take(self) -> tuple[SampledToken, ...]:
+        """What was recorded since the last call."""
+        tokens, self._tokens = tuple(self._tokens), []
+        return tokens
 
 
 class Sampler:

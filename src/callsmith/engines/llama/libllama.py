@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
 from callsmith.core.errors import CallsmithError, Unavailable
-from callsmith.engines.llama_builds.locate import MEND, PACKAGE, locate, mend_for, pinned_library
+from callsmith.engines.llama_builds.locate import INSTALL, PACKAGE, locate, pinned_library, suggest_install
 from callsmith.engines.llama_builds.preload import preload
 
 _Pointer = C.c_void_p
@@ -209,7 +209,7 @@ class Library:
             with openmp_policy():
                 self.c = C.CDLL(str(path))
         except OSError as error:
-            raise Unavailable(f"the llama.cpp library cannot be loaded: {error}", hint=mend_for(path)) from error
+            raise Unavailable(f"the llama.cpp library cannot be loaded: {error}", hint=suggest_install(path)) from error
         declare(self.c)
         context = check_layout(self.c)
         self.c.llama_context_default_params.restype = context
@@ -285,7 +285,7 @@ def _misfit(why: str) -> Unavailable:
         installed = f" ({PACKAGE} {version(PACKAGE)})" if locate().path == pinned_library() else ""
     except (CallsmithError, ModuleNotFoundError):
         installed = ""
-    return Unavailable(f"this build of the llama.cpp library{installed} is not one that callsmith knows: {why}", hint=MEND)
+    return Unavailable(f"this build of the llama.cpp library{installed} is not one that callsmith knows: {why}", hint=INSTALL)
 
 
 _ROOM: Final = 1024  # far more than either struct

@@ -19,7 +19,7 @@ from callsmith.engines.llama_builds.table import BUILDS, Build
 
 PACKAGE: Final = "xllamacpp"
 BUILD: Final = "2026.10.11549"
-MEND: Final = f"pip install '{PACKAGE}=={BUILD}'"
+INSTALL: Final = f"pip install '{PACKAGE}=={BUILD}'"
 VARIABLE: Final = "CALLSMITH_LIBLLAMA"
 PINNED: Final = "pinned"
 
@@ -40,7 +40,7 @@ def locate(machine: Machine | None = None, builds: tuple[Build, ...] = BUILDS) -
         path = Path(named).expanduser()
         if found := library_in(path) if path.is_dir() else path if path.is_file() else None:
             return Located(found, f"{VARIABLE} names it")
-        raise Unavailable(f"{VARIABLE} names no library: {path}", hint=f"unset it, and {MEND}")
+        raise Unavailable(f"{VARIABLE} names no library: {path}", hint=f"unset it, and {INSTALL}")
     if named:
         return Located(pinned_library(), f"{VARIABLE} is {PINNED}")
     machine = machine or this_machine()
@@ -103,7 +103,7 @@ def pinned_library() -> Path:
     raise Unavailable(f"the {PACKAGE} package holds no library", hint=f"pip install --force-reinstall '{PACKAGE}=={BUILD}'")
 
 
-def mend_for(path: Path) -> str:
+def suggest_install(path: Path) -> str:
     """What to do if this library cannot be loaded."""
     installed = path.is_relative_to(cache_folder())
-    return f"Run: callsmith engines install --force, or set {VARIABLE}={PINNED}" if installed else MEND
+    return f"Run: callsmith engines install --force, or set {VARIABLE}={PINNED}" if installed else INSTALL

@@ -12,11 +12,11 @@ before they were there is made up. The history is all that is needed for this, w
 
 import math
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
 
 from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
+from callsmith.core.closing import closing
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.events import CallReady, CallStarted, ModelEvent, Report, Started, Stopped
 from callsmith.core.failures import is_failure
@@ -118,9 +118,9 @@ class Decider:
         odds, usage = await self._first_tokens(await self._prompt_of(request))
         score = _log_odds(odds.of(self._tool_prompt.opening))
         decision = CallDecision(score >= threshold and len(turn.calls) < _MOST_CALLS, score, threshold)
-        return self._held(request, decision, usage)
+        return self._fix_choice(request, decision, usage)
 
-    def _held(self, request: Request, decision: CallDecision, usage: Usage, name: str = "") -> Decided:
+    def _fix_choice(self, request: Request, decision: CallDecision, usage: Usage, name: str = "") -> Decided:
         if not decision.calls:
             return Decided(replace(request, choice=Choice("none")), decision, usage)
         if name:
@@ -129,39 +129,39 @@ class Decider:
 
     async def _after_results(self, request: Request, turn: _Turn) -> Decided:
         """Whether the calls that were made are all that the model would have made."""
-        threshold, begun = self._tool_prompt.more, self._array(turn.calls)
-        odds, usage = await self._first_tokens(await self._begun(request, turn, begun + self._shared))
+        threshold, begun = self._tool_prompt.more, self._write_open(turn.calls)
+        odds, usage = await self._first_tokens(await self._begin_answer(request, turn, begun + self._shared))
         ends = odds.beginning_with(self._ends)
         goes_on = odds.beginning_with(self._goes_on) if self._goes_on else 1 - ends
         score = math.log(max(goes_on, _LEAST) / max(ends, _LEAST))
         if score < threshold or len(turn.calls) >= _MOST_CALLS:
-            return self._held(request, CallDecision(False, score, threshold), usage)
+            return self._fix_choice(request, CallDecision(False, score, threshold), usage)
         name = await self._next_name(request, turn, begun)
-        return self._held(request, CallDecision(bool(name), score, threshold), usage, name)
+        return self._fix_choice(request, CallDecision(bool(name), score, threshold), usage, name)
 
-    def _array(self, calls: Sequence[Call]) -> str:
+    def _write_open(self, calls: Sequence[Call]) -> str:
         """The calls as the model writes them, without what ends them."""
         written = write(self._format, calls)
         return written[: len(written) - len(literal_text(self._format.calls.close))]
 
-    async def _begun(self, request: Request, turn: _Turn, answer: str) -> Prompt:
+    async def _begin_answer(self, request: Request, turn: _Turn, answer: str) -> Prompt:
         """The prompt of the question, with an answer that has begun."""
         messages = (*turn.asked, Message.assistant(answer))
         return await self._prompt_of(replace(request, messages=messages, prefill=True))
 
     async def _next_name(self, request: Request, turn: _Turn, begun: str) -> str:
         """The tool that the model would call next; empty if there is none that it has not called so already."""
-        begun_prompt = await self._begun(request, turn, begun + self._format.calls.between)
+        begun_prompt = await self._begin_answer(request, turn, begun + self._format.calls.between)
         prompt = replace(begun_prompt, prefilled=(), opened="")  # the grammar begins behind all of it
         called = {call.name for call in turn.calls}
         tools = request.choice.among(request.tools)
         # That another call follows is surer than which one: where it would only repeat itself, it is held to the other tools.
         for offered in (tools, tuple(tool for tool in tools if tool.name not in called)):
-            if offered and (name := await self._named(request, prompt, offered, turn.calls)):
+            if offered and (name := await self._name_next(request, prompt, offered, turn.calls)):
                 return name
         return ""
 
-    async def _named(self, request: Request, prompt: Prompt, tools: tuple[Tool, ...], calls: Sequence[Call]) -> str:
+    async def _name_next(self, request: Request, prompt: Prompt, tools: tuple[Tool, ...], calls: Sequence[Call]) -> str:
         """The tool of the next call; empty if that is one of these calls."""
         try:
             grammar = self._grammars.get(tools, Choice("required"), parallel=False)
@@ -169,7 +169,7 @@ class Decider:
             return ""
         sampling = Sampling(temperature=0.0, max_tokens=request.sampling.max_tokens)
         reader, called = Reader(self._next, tools, is_constrained=True), {call.name for call in calls}
-        async with aclosing(self._events(reader, prompt, sampling, grammar)) as events:
+        async with closing(self._events(reader, prompt, sampling, grammar)) as events:
             async for event in events:
                 if isinstance(event, CallStarted) and event.name not in called:
                     return event.name
@@ -180,7 +180,7 @@ class Decider:
     async def _events(
         self, reader: Reader, prompt: Prompt, sampling: Sampling, grammar: AnswerGrammar
     ) -> AsyncGenerator[ModelEvent, None]:
-        async with aclosing(self._engine.generate(prompt, sampling, grammar)) as pieces:
+        async with closing(self._engine.generate(prompt, sampling, grammar)) as pieces:
             async for piece in pieces:
                 for event in reader.close() if isinstance(piece, Finished) else reader.feed(piece.text):
                     yield event
@@ -189,13 +189,13 @@ class Decider:
         """What the model would write first."""
         sampling = Sampling(temperature=0.0, max_tokens=1, logprobs=_LIKELIEST)
         likely, usage = _Likely(()), Usage()
-        async with aclosing(self._engine.generate(prompt, sampling)) as pieces:
+        async with closing(self._engine.generate(prompt, sampling)) as pieces:
             async for piece in pieces:
                 if isinstance(piece, Finished):
                     usage = piece.usage
                 elif piece.tokens:
                     first = piece.tokens[0].logprob
-                    likely = _Likely(tuple((one.text, math.exp(one.logprob)) for one in first.top))
+                    likely = _Likely(tuple((token.text, math.exp(token.logprob)) for token in first.top))
         return likely, usage
 
 
@@ -219,7 +219,7 @@ def _log_odds(chance: float) -> float:
     return math.log(chance / (1 - chance))
 
 
-def with_decision(event: ModelEvent, decision: CallDecision, spent: Usage, taken_back: tuple[str, ...] = ()) -> ModelEvent:
+def add_decision(event: ModelEvent, decision: CallDecision, spent: Usage, taken_back: tuple[str, ...] = ()) -> ModelEvent:
     """The event, with the decision, what it has cost and what was taken back for it, where an event tells such things."""
     match event:
         case Started(usage):
@@ -231,7 +231,7 @@ def with_decision(event: ModelEvent, decision: CallDecision, spent: Usage, taken
             return event
 
 
-def decided_report(decision: CallDecision | None, judge: CallJudge | None, *, is_cut: bool) -> Report:
+def report_decision(decision: CallDecision | None, judge: CallJudge | None, *, is_cut: bool) -> Report:
     """The report of an answer with calls: its decision counts what spoke against the first one; `is_cut`: it was not made."""
     if decision is None or judge is None or not decision.calls:
         return Report()
@@ -246,7 +246,7 @@ def margin(request: Request, decision: CallDecision | None) -> float | None:
     return math.inf if request.messages[-1].role == "tool" else decision.score - decision.threshold
 
 
-def judge_of(plan: AnswerPlan, tool_prompt: ToolPrompt) -> CallJudge | None:
+def make_judge(plan: AnswerPlan, tool_prompt: ToolPrompt) -> CallJudge | None:
     """Who judges the calls of an answer; None where the model is asked in its template's own way."""
     if tool_prompt.is_template:
         return None

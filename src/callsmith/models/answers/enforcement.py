@@ -4,16 +4,14 @@ What an answer under a grammar should never show is looked for in every answer. 
 those of a model that nothing constrains.
 """
 
-import json
 import logging
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from callsmith.core.events import CallReady, ModelEvent, Report, Stopped, Text, Unenforced, Unreadable
 from callsmith.core.schema import validate
-from callsmith.core.values import Json, Request, Schema
-from callsmith.models.answers.checked import UnenforcedOf
+from callsmith.core.values import Request
+from callsmith.models.answers.validator import UnenforcedOf, nothing_unenforced, output_complaint
 
 logger = logging.getLogger(__name__)
 
@@ -27,18 +25,9 @@ class Enforcement:
         self._name = name
         self.is_known = is_known
 
-    async def watched(
-        self, answer: AsyncGenerator[ModelEvent, None], request: Request, unenforced: UnenforcedOf | None
-    ) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, as it is. If it breaks the grammar that it was given under, that is logged once and reported."""
-        witness = _Witness(request, unenforced)
-        async with aclosing(answer) as events:
-            async for event in events:
-                problem = witness.look(event)
-                if problem and isinstance(event, Stopped):
-                    self._notice(problem)
-                    event = replace(event, report=event.report + Report((Unenforced("", "#", WHOLE_GRAMMAR),)))
-                yield event
+    def detector(self, request: Request, unenforced: UnenforcedOf | None) -> "ViolationDetector":
+        """Looks at an answer that was given under a grammar; if it breaks that, it is logged once and reported."""
+        return ViolationDetector(self, request, unenforced or nothing_unenforced)
 
     def unenforced(self, request: Request) -> UnenforcedOf:
         """Everything of every tool and of the output: for engines that ignore grammars."""
@@ -50,7 +39,8 @@ class Enforcement:
 
         return everything
 
-    def _notice(self, problem: str) -> None:
+    def report_violation(self, problem: str) -> None:
+        """Take note that a grammar was not enforced."""
         if self.is_known:
             self.is_known = False
             logger.warning(
@@ -60,25 +50,34 @@ class Enforcement:
             )
 
 
-class _Witness:
-    """Looks for what a grammar rules out."""
+class ViolationDetector:
+    """Looks for what a grammar rules out in one answer."""
 
-    def __init__(self, request: Request, unenforced: UnenforcedOf | None) -> None:
+    def __init__(self, enforcement: Enforcement, request: Request, unenforced: UnenforcedOf) -> None:
+        self._enforcement = enforcement
         self._request = request
-        self._unenforced: UnenforcedOf = unenforced or _nothing
+        self._unenforced = unenforced
         self._schemas = {tool.name: tool.parameters for tool in request.choice.among(request.tools)}
         self._text: list[str] = []
         self._calls = 0
         self._problem = ""
 
-    def look(self, event: ModelEvent) -> str:
+    def filter(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """The events as they are; a violation is reported with the end."""
+        for event in events:
+            if (problem := self.check(event)) and isinstance(event, Stopped):
+                self._enforcement.report_violation(problem)
+                event = replace(event, report=event.report + Report((Unenforced("", "#", WHOLE_GRAMMAR),)))
+            yield event
+
+    def check(self, event: ModelEvent) -> str:
         """What is wrong so far; empty if nothing. Whether the answer is complete is only known at its end."""
         match event:
             case CallReady(call=call):
                 self._calls += 1
                 if call.name not in self._schemas:
                     self._problem = self._problem or f"it called {call.name!r}, which is no tool that may be called"
-                elif not self._unenforced(call.name) and not _fits(self._schemas[call.name], call.arguments):
+                elif not self._unenforced(call.name) and validate(self._schemas[call.name], call.arguments):
                     self._problem = self._problem or f"arguments of {call.name!r} did not fit its schema"
             case Unreadable():
                 self._problem = self._problem or "a call could not be read"
@@ -98,20 +97,6 @@ class _Witness:
         if request.choice.mode == "required":
             return "it made no call where one was required"
         if request.output and request.output.schema is not None and not self._unenforced(""):
-            return "" if _is_json_of(request.output.schema, "".join(self._text)) else "its text did not fit the schema"
+            complaint = output_complaint(request.output.schema, "".join(self._text))
+            return "its text did not fit the schema" if complaint else ""
         return ""
-
-
-def _nothing(name: str) -> tuple[Unenforced, ...]:
-    return ()
-
-
-def _fits(schema: Schema, value: Json) -> bool:
-    return not validate(schema, value)
-
-
-def _is_json_of(schema: Schema, text: str) -> bool:
-    try:
-        return _fits(schema, json.loads(text))
-    except (ValueError, RecursionError):
-        return False

@@ -2,10 +2,10 @@
 
 import re
 from collections.abc import AsyncGenerator, Callable
-from contextlib import aclosing
 from dataclasses import replace
 from typing import Final
 
+from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, Text
 from callsmith.core.values import Choice, Request
 
@@ -17,39 +17,39 @@ MISSING: Final = (
 )
 
 
-async def without_invented_calls(
+async def take_back_invented_calls(
     events: AsyncGenerator[ModelEvent, None], again: Callable[[], AsyncGenerator[ModelEvent, None]]
 ) -> AsyncGenerator[ModelEvent, None]:
     """The answer; if it begins like a call, which nobody would make, it is taken back, and that of `again` comes instead."""
     withheld: list[Text] = []
     is_free = False
-    async with aclosing(events):
+    async with closing(events):
         async for event in events:
             if is_free or not isinstance(event, Text | Stopped):
                 yield event
                 continue
             if isinstance(event, Text):
                 withheld.append(event)
-            text = "".join([one.text for one in withheld])
+            text = "".join([text_event.text for text_event in withheld])
             if _BEGINNING.match(text):
                 break
             if isinstance(event, Stopped) or not _MAY_BEGIN.fullmatch(text):
                 is_free = True
-                for one in withheld:
-                    yield one
+                for text_event in withheld:
+                    yield text_event
                 if isinstance(event, Stopped):
                     yield event
         else:
             return
-    async with aclosing(again()) as events:
-        async for event in events:
+    async with closing(again()) as second:
+        async for event in second:
             if isinstance(event, Stopped):
                 yield replace(event, report=event.report + Report(taken_back=(INVENTED,)))
             elif not isinstance(event, Started):
                 yield event
 
 
-def in_words(request: Request, *, asks_for_missing: bool) -> Request:
+def ask_for_words(request: Request, *, asks_for_missing: bool) -> Request:
     """The request, to be answered in words; by a question for what is missing, where something is."""
     *before, last = request.messages
     if asks_for_missing:

@@ -1,25 +1,26 @@
 """`RemoteModel`: a model that another server runs, asked in the dialect of that server.
 
-What it offers natively is used: tools, choices, structured output, reasoning. What it breaks is mended where it can be, and said:
-calls that come as text, without ids, under one number or with invalid arguments, a call that was required and did not come. To a
-server without tools they are shown in the prompt.
+What it offers natively is used: tools, choices, structured output, reasoning. What it breaks is fixed where it can be, and
+reported: calls that come as text, without ids, under one number or with invalid arguments, a call that was required and did not
+come. To a server without tools they are shown in the prompt.
 """
 
 import asyncio
 import json
 import logging
-import time
-from collections.abc import AsyncGenerator, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, cast
 
 from callsmith.core.choice import apply_policy
-from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UnknownName
+from callsmith.core.closing import closing
+from callsmith.core.errors import ModelError, Rejected, Unavailable, UnknownName
 from callsmith.core.events import ModelEvent, Report, Stopped, Unenforced
 from callsmith.core.ports import ModelInfo
+from callsmith.core.types.call_ids import CallIds
 from callsmith.core.types.model_step import ModelStep
-from callsmith.core.values import Choice, ChoicePolicy, InReasoning, Json, Request, Sampling, Tool
+from callsmith.core.values import Call, Choice, ChoicePolicy, InReasoning, Json, Request, Sampling, Tool
 from callsmith.engines.lru import LRU
 from callsmith.engines.port import with_defaults
 from callsmith.engines.upstream import BrokeOff, Replica, Upstream
@@ -30,20 +31,22 @@ from callsmith.formats.inference.any_format import any_format, combined_format
 from callsmith.formats.prompt.prompt import messages_as_text, with_output_instructions
 from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.grammar.limits import refusing_depth
-from callsmith.models.answers.checked import checked, nothing_unenforced
-from callsmith.models.answers.filter import report_step
-from callsmith.models.remote.answers import AnswerMender, AnswerText, insisted, spellings
-from callsmith.models.remote.grammars import grammar_fields
-from callsmith.models.remote.rejections import explained, refuses_model, refuses_tools
+from callsmith.models.answers.normalizer import AnswerNormalizer
+from callsmith.models.answers.reading import Stage
+from callsmith.models.answers.steps import StepRecorder
+from callsmith.models.answers.validator import AnswerValidator, nothing_unenforced
+from callsmith.models.grammars import grammar_fields
+from callsmith.models.remote.answer import UpstreamAnswer
+from callsmith.models.remote.calls import UpstreamCalls
+from callsmith.models.remote.rejections import explain_rejection, refuses_model, refuses_tools
 from callsmith.models.remote.text_calls import TextCalls
 from callsmith.wire.fields import as_count
 from callsmith.wire.signed import Signed
-from callsmith.wire.upstream.dialects import AnswerDecoder, UpstreamDialect
+from callsmith.wire.upstream.dialects import UpstreamDialect
 from callsmith.wire.upstream.names import ToolNames, fit_ids, names_of, rename_tools
 from callsmith.wire.upstream.quirks import Quirks, fit_request
 
 PROMPTED: Final = "generic-xml"  # the format of calls for servers without tools, where the user names none
-_MOST_BYTES: Final = 64 * 1024 * 1024  # of one answer
 _MOST_SIGNED: Final = 16 * 1024 * 1024  # characters of answers that are kept because they are signed
 _DRAIN_SECONDS: Final = 0.1  # until a connection whose answer has ended is closed and not used again
 _UNCHECKED: Final = "*"  # in place of a keyword: all of a schema is validated here
@@ -112,7 +115,7 @@ class RemoteModel:
         return ModelInfo(
             name=self.model,
             description=f"{self.model} at {provider}",
-            format="native" if self.quirks.tools else self._written.name,
+            format="native" if self.quirks.tools else self._prompted_format.name,
             context=traits.context,
             policy=traits.policy,
             sampling=traits.sampling,
@@ -122,51 +125,43 @@ class RemoteModel:
             upstreams=self.upstream.replicas,
         )
 
-    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+    def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer as events. Text is withheld where a call is required, and calls that have to be validated."""
-        request = self._settled(request)
-        first = await self._planned(request)
-        answer = self._answer(first)
-        if request.choice.mode == "required":
-            answer = insisted(answer, request, self.model, self._ask)
-        if request.prefilled:
-            answer = checked(answer, request, nothing_unenforced, None)
-        elif first.tools or request.output:
-            answer = checked(answer, request, self._unenforced(request), self._ask)
-        async with aclosing(answer) as events:
-            async for event in events:
-                yield _without_unchecked(event) if isinstance(event, Stopped) else event
+        return self._answer(request)
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of this request has, where the server says."""
-        plan = await self._planned(self._settled(request))
+        plan = await self._make_plan(self._apply_defaults(request))
         body = {key: value for key, value in plan.body.items() if key not in ("max_tokens", "stream")}
-        counted: Any = await self._refusing(self.upstream.post(f"{self.dialect.path}/count_tokens", body, plan.session))
+        counted: Any = await self._explain_rejections(self.upstream.post(f"{self.dialect.path}/count_tokens", body, plan.session))
         return as_count(counted["input_tokens"])
 
     async def close(self) -> None:
         """Close the connections. Answering afterwards is an error."""
         await self.upstream.close()
 
-    async def _ask(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
-        async with aclosing(self._answer(await self._planned(request))) as events:
-            async for event in events:
-                yield event
-
-    async def _answer(self, plan: _Plan) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, mended. What breaks off before anything of it was shown is asked for again."""
-        attempt, tried = 0, set[Replica]()
+    async def _answer(self, request: Request, *, is_retry: bool = False) -> AsyncGenerator[ModelEvent, None]:
+        """The answer, normalized and validated; `is_retry`: not validated again. What breaks off before anything of it was shown
+        is asked for again."""
+        request = request if is_retry else self._apply_defaults(request)
+        plan = await self._make_plan(request)
+        attempt, tried, has_shown = 0, set[Replica](), False
         while True:
-            mender, has_shown = self._mender(plan), False
+            validator, recorder = None if is_retry else self._make_validator(plan), _make_recorder(plan)
+            answer = self._begin(plan, recorder, validator)
             try:
-                async with aclosing(self._received(plan, mender, tried)) as events:
-                    async for event in events:
-                        for shown in mender.add(event):
+                async with closing(self.upstream.stream(self.dialect.path, plan.body, plan.session, tried)) as pieces:
+                    async for data in pieces:
+                        for event in answer.feed(data):
                             has_shown = True
-                            if isinstance(shown, Stopped) and plan.notices:
-                                shown = replace(shown, report=shown.report + Report(notices=plan.notices))
-                            yield shown
-                return
+                            yield event
+                        if answer.is_done:
+                            await _drain(pieces)
+                            break
+                for event in answer.close():
+                    has_shown = True
+                    yield event
+                break
             except Rejected as error:
                 plan = await self._after_refusal(plan, error)
                 tried.clear()  # it is another request
@@ -177,41 +172,41 @@ class RemoteModel:
                     raise
                 await asyncio.sleep(self.upstream.retry_policy.pause * 2**attempt)
                 attempt += 1
+            finally:
+                if recorder is not None:
+                    recorder.close()
+        self._remember(plan, *answer.signed)
+        if validator is not None:
+            async with closing(validator.finish()) as events:
+                async for event in events:
+                    yield _drop_unchecked(event) if isinstance(event, Stopped) else event
 
-    def _received(self, plan: _Plan, mender: AnswerMender, tried: set[Replica]) -> AsyncGenerator[ModelEvent, None]:
-        """The events of the upstream's answer; whoever has asked is shown what was sent, and what came."""
-        events, explain = self._events(plan, mender, tried), plan.request.explain
-        if explain is None:
-            return events
-        read = AnswerText()
-        return report_step(
-            read.watch(events), ModelStep(json.dumps(plan.body, ensure_ascii=False, indent=2)), explain, read.so_far
+    def _begin(self, plan: _Plan, recorder: StepRecorder | None, validator: AnswerValidator | None) -> UpstreamAnswer:
+        """The answer to a plan, of which nothing has come yet."""
+        request = plan.request
+        reads_text = (plan.prompted or (bool(plan.tools) and self.quirks.repairs)) and request.sampling.logprobs is None
+        recover = self.traits.in_reasoning == "recover"
+        text = TextCalls(self._read, plan.tools, is_expected=plan.prompted, recover=recover) if reads_text else None
+        ids = CallIds(call.id for message in request.messages for call in message.calls)
+        behind: list[Stage] = [partial(_add_notices, plan.notices)] if plan.notices else []
+        return UpstreamAnswer(
+            self.upstream,
+            self.dialect,
+            UpstreamCalls(plan.names, (tool.name for tool in plan.tools), text, ids),
+            AnswerNormalizer(may_call=bool(plan.tools), parallel=request.parallel is not False, reads_on=True),
+            before=() if recorder is None else (recorder.filter,),
+            behind=behind if validator is None else [*behind, validator.filter],
         )
 
-    async def _events(self, plan: _Plan, mender: AnswerMender, tried: set[Replica]) -> AsyncGenerator[ModelEvent, None]:
-        """The events of the upstream's answer, as they come."""
-        decoder, size, heard = AnswerDecoder(self.dialect), 0, time.monotonic()
-        url, retry_policy = self.upstream.url, self.upstream.retry_policy
-        async with aclosing(self.upstream.stream(self.dialect.path, plan.body, plan.session, tried)) as pieces:
-            async for data in pieces:
-                size += len(data)
-                if size > _MOST_BYTES:
-                    raise ModelError(f"the answer of {url} does not end: it has more than {_MOST_BYTES:,} bytes")
-                if events := decoder.feed(data):
-                    heard = time.monotonic()
-                elif time.monotonic() - heard > retry_policy.begin:
-                    raise TimedOut(f"{url} keeps the connection open, but has said nothing for {retry_policy.begin:g} s")
-                for event in events:
-                    yield event
-                if decoder.is_done:
-                    await _drain(pieces)
-                    break
-        last = decoder.close()
-        if not decoder.has_ended:
-            raise BrokeOff(url)
-        for event in last:
-            yield event
-        self._remember(decoder.signed, mender, plan)
+    def _make_validator(self, plan: _Plan) -> AnswerValidator | None:
+        """What validates the answer: no grammar of ours constrains it."""
+        request, must_call = plan.request, plan.request.choice.mode == "required"
+        if request.prefilled:
+            return AnswerValidator(request, nothing_unenforced, None)
+        if not (plan.tools or request.output):
+            return None
+        ask = partial(self._answer, is_retry=True)
+        return AnswerValidator(request, self._unenforced(request), ask, must_call=must_call, server=self.model)
 
     async def _after_refusal(self, plan: _Plan, error: Rejected) -> _Plan:
         """The request in another form, where the upstream refused it for its tools; else the error that the refusal means."""
@@ -219,19 +214,19 @@ class RemoteModel:
         if plan.tools and not plan.prompted and refuses_tools(error):
             _log.warning("%s refuses tools (%s): they are shown in the prompt", self.upstream.url, error.message)
             self._refused.add(mode)
-            return await self._planned(plan.request)
+            return await self._make_plan(plan.request)
         if refuses_model(error):
             raise UnknownName("model", self.model, await self._models(), field="model") from error
-        made = explained(error, url=self.upstream.url, key_variable=self.traits.key_variable)
-        if isinstance(made, Rejected) and made.hint:
-            _log.error("%s\n%s", made.message, made.hint)
-        raise made from error
+        explained = explain_rejection(error, url=self.upstream.url, key_variable=self.traits.key_variable)
+        if isinstance(explained, Rejected) and explained.hint:
+            _log.error("%s\n%s", explained.message, explained.hint)
+        raise explained from error
 
-    async def _refusing(self, answer: Any) -> Any:
+    async def _explain_rejections(self, answer: Any) -> Any:
         try:
             return await answer
         except Rejected as error:
-            raise explained(error, url=self.upstream.url, key_variable=self.traits.key_variable) from error
+            raise explain_rejection(error, url=self.upstream.url, key_variable=self.traits.key_variable) from error
 
     async def _models(self) -> list[str]:
         """The names of the upstream's models, for an error message."""
@@ -240,7 +235,7 @@ class RemoteModel:
         except ModelError:
             return []
 
-    async def _planned(self, request: Request) -> _Plan:
+    async def _make_plan(self, request: Request) -> _Plan:
         return await asyncio.to_thread(self._plan, request) if _is_large(request) else self._plan(request)
 
     @refusing_depth
@@ -248,13 +243,13 @@ class RemoteModel:
         tools = request.choice.among(request.tools)
         as_text = not self.quirks.tools or not self.traits.tool_prompt.is_template
         prompted = bool(tools) and (as_text or request.choice.mode in self._refused)
-        asked, more = (self._as_text(request, tools)) if prompted or as_text else (request, {})
-        if asked.output and asked.output.schema is not None and "schema" not in self.quirks.outputs:
-            messages = with_output_instructions(asked.messages, asked.output.schema, among_calls=bool(tools))
-            asked = replace(asked, messages=messages)
-        fitted, left_out = fit_request(asked, self.quirks)
+        shown, more = (self._as_text(request, tools)) if prompted or as_text else (request, {})
+        if shown.output and shown.output.schema is not None and "schema" not in self.quirks.outputs:
+            messages = with_output_instructions(shown.messages, shown.output.schema, among_calls=bool(tools))
+            shown = replace(shown, messages=messages)
+        fitted, left_out = fit_request(shown, self.quirks)
         names = names_of(fitted, self.quirks.names)
-        signed = self._found_signed(fitted)
+        signed = self._find_signed(fitted)
         sent = fit_ids(rename_tools(fitted, names), self.quirks.id_rule)
         body = self.dialect.write(self.model, sent, signed, self.quirks)
         notices = (*left_out, *([_NO_TOOLS] if prompted and not as_text else ()))
@@ -265,26 +260,14 @@ class RemoteModel:
 
     def _as_text(self, request: Request, tools: Sequence[Tool]) -> tuple[Request, dict[str, Json]]:
         """The request without tools, which are shown in its messages, and the fields that constrain the answer, if any."""
-        more = grammar_fields(self._written, tools, request, self.quirks.grammar)
-        messages = messages_as_text(request, tools, self._written, self.traits.tool_prompt)
+        more = grammar_fields(self._prompted_format, tools, request, self.quirks.grammar)
+        messages = messages_as_text(request, tools, self._prompted_format, self.traits.tool_prompt)
         return replace(request, messages=messages, tools=(), choice=Choice(), parallel=None), more
 
     @property
-    def _written(self) -> Format:
+    def _prompted_format(self) -> Format:
+        """How calls are written by a model that is shown its tools as text."""
         return self.traits.format or format_named(self.traits.tool_prompt.format or PROMPTED)
-
-    def _mender(self, plan: _Plan) -> AnswerMender:
-        names = plan.names
-        recover = self.traits.in_reasoning == "recover"
-        reads = plan.prompted or (bool(plan.tools) and self.quirks.repairs)
-        text = TextCalls(self._read, plan.tools, is_expected=plan.prompted, recover=recover) if reads else None
-        return AnswerMender(
-            names,
-            spellings((tool.name for tool in plan.tools), names),
-            text if plan.request.sampling.logprobs is None else None,
-            parallel=plan.request.parallel is not False,
-            used={call.id for message in plan.request.messages for call in message.calls},
-        )
 
     def _unenforced(self, request: Request) -> Any:
         """Everything is validated, for no grammar of ours holds it; but an output that is none of JSON."""
@@ -296,7 +279,7 @@ class RemoteModel:
 
         return unenforced
 
-    def _settled(self, request: Request) -> Request:
+    def _apply_defaults(self, request: Request) -> Request:
         """The request, with the model's defaults for what it leaves open."""
         return replace(
             request,
@@ -305,20 +288,20 @@ class RemoteModel:
             policy=None,
         )
 
-    def _remember(self, signed: Json, mender: AnswerMender, plan: _Plan) -> None:
+    def _remember(self, plan: _Plan, calls: Sequence[Call], signed: Json) -> None:
         """Keep what the upstream has signed, for when the calls come back with their results."""
-        if signed is not None and mender.calls and not mender.ids_changed:
-            ids = tuple(call.id for call in mender.calls)
+        if signed is not None:
+            ids = tuple(call.id for call in calls)
             self._signed.put((plan.request.cache_salt, ids[0]), (ids, signed), len(repr(signed)))
 
-    def _found_signed(self, request: Request) -> Signed:
-        found: dict[str, Json] = {}
+    def _find_signed(self, request: Request) -> Signed:
+        signed: dict[str, Json] = {}
         for message in request.messages:
             ids = tuple(call.id for call in message.calls)
             kept = self._signed.get((request.cache_salt, ids[0])) if ids else None
             if kept is not None and kept[0] == ids:
-                found[self.quirks.id_rule.fitted(ids[0])] = kept[1]
-        return found
+                signed[self.quirks.id_rule.fitted(ids[0])] = kept[1]
+        return signed
 
 
 def list_path(dialect: UpstreamDialect) -> str:
@@ -331,14 +314,27 @@ def model_names(listed: Json) -> list[str]:
     fields = cast("dict[str, Any]", listed) if isinstance(listed, dict) else {"data": listed}
     rows: Any = fields.get("data") or fields.get("models") or []
     items = cast("list[Any]", rows) if isinstance(rows, list) else []
-    found = [cast("dict[str, Any]", row) for row in items if isinstance(row, dict)]
-    names = (row.get("id") or row.get("name") for row in found)
+    objects = [cast("dict[str, Any]", row) for row in items if isinstance(row, dict)]
+    names = (row.get("id") or row.get("name") for row in objects)
     return [name for name in names if isinstance(name, str)]
 
 
-def _without_unchecked(event: Stopped) -> Stopped:
+def _make_recorder(plan: _Plan) -> StepRecorder | None:
+    """What shows whoever has asked what was sent, and what came."""
+    if plan.request.explain is None:
+        return None
+    return StepRecorder(ModelStep(json.dumps(plan.body, ensure_ascii=False, indent=2)), plan.request.explain)
+
+
+def _add_notices(notices: tuple[str, ...], events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+    """The events, with notices at the end."""
+    for event in events:
+        yield replace(event, report=event.report + Report(notices=notices)) if isinstance(event, Stopped) else event
+
+
+def _drop_unchecked(event: Stopped) -> Stopped:
     """The end, without what only says that a remote model's calls are validated here, for all of them are."""
-    left = tuple(one for one in event.report.unenforced if one.keyword != _UNCHECKED)
+    left = tuple(keyword for keyword in event.report.unenforced if keyword.keyword != _UNCHECKED)
     return replace(event, report=replace(event.report, unenforced=left))
 
 
@@ -347,7 +343,7 @@ def _is_large(request: Request) -> bool:
     return sum([message.size for message in request.messages]) > 200_000 or len(request.tools) > 100
 
 
-async def _drain(pieces: AsyncGenerator[bytes, None]) -> None:
+async def _drain(pieces: AsyncIterator[bytes]) -> None:
     """Read to the end of an answer that is complete, so that its connection can be used again; but do not wait for it."""
     try:
         async with asyncio.timeout(_DRAIN_SECONDS):

@@ -30,7 +30,7 @@ def refuses_model(error: Rejected) -> bool:
     return error.status == 404 and _NO_MODEL.search(error.message) is not None
 
 
-def explained(error: Rejected, *, url: str, key_variable: str) -> CallsmithError:
+def explain_rejection(error: Rejected, *, url: str, key_variable: str) -> CallsmithError:
     """The error to raise in place of a refusal."""
     if error.status in (401, 403):
         # What it says may quote a part of the key: that is for the operator, not for clients.
@@ -45,6 +45,6 @@ def explained(error: Rejected, *, url: str, key_variable: str) -> CallsmithError
 
 def _too_long(message: str) -> PromptTooLong:
     """The error with the numbers that the message gives, of which the larger one is that of the prompt."""
-    numbers = sorted({int(re.sub(r"\D", "", found)) for found in _NUMBER.findall(message)})
+    numbers = sorted({int(re.sub(r"\D", "", number)) for number in _NUMBER.findall(message)})
     context, tokens = (numbers[-2], numbers[-1]) if len(numbers) > 1 else (numbers[0] if numbers else 0, 0)
     return PromptTooLong(tokens, context, says=message)

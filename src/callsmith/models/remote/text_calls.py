@@ -82,10 +82,10 @@ class TextCalls:
 
     def _find(self, text: str) -> list[ModelEvent]:
         """The calls in an answer that is nothing but code; the text itself, if there are none."""
-        found, names = find_calls(text, self._tools, recover=False), {tool.name for tool in self._tools}
-        if not found.calls or not all(call.name in names for call in found.calls):
+        parsed, names = find_calls(text, self._tools, recover=False), {tool.name for tool in self._tools}
+        if not parsed.calls or not all(call.name in names for call in parsed.calls):
             return [Text(text)]
-        events: list[ModelEvent] = [Text(found.content)] if found.content else []
-        events += events_of((replace(call, id=""), (AS_TEXT,)) for call in found.calls)
-        self._calls += len(found.calls)
+        events: list[ModelEvent] = [Text(parsed.content)] if parsed.content else []
+        events += events_of((replace(call, id=""), (AS_TEXT,)) for call in parsed.calls)
+        self._calls += len(parsed.calls)
         return events

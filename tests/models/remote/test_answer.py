@@ -1,4 +1,4 @@
-"""What other servers break, mended: each with what was mended, and with what could not be."""
+"""What other servers break, fixed: each with what was fixed, and with what could not be."""
 
 import json
 from typing import Any
@@ -112,7 +112,7 @@ async def test_a_provider_that_never_writes_calls_as_text_is_not_read_again() ->
         ([call_delta("functions.weather", '{"city": "Bonn"}')], ("other-name",)),
     ],
 )
-async def test_a_call_is_mended_and_the_mending_named(deltas: list[Any], repairs: tuple[str, ...]) -> None:
+async def test_a_call_is_fixed_and_the_repair_named(deltas: list[Any], repairs: tuple[str, ...]) -> None:
     async with scripted(chat(*deltas, finish="tool_calls")) as server:
         events = await answer(remote(server))
     assert calls_of(events) == [BONN]

@@ -1,0 +1,27 @@
+"""Ids of calls: the one place where it is seen to that no two calls have the same."""
+
+from collections.abc import Iterable
+from itertools import count
+
+
+class CallIds:
+    """The ids of the calls of an answer, or of a conversation. `taken` are those of earlier calls.
+
+    >>> ids = CallIds(["call_1"])
+    >>> ids.claim("call_2"), ids.claim("call_2"), ids.claim("call_1", "another")
+    ('call_2', 'call_2_2', 'another')
+    """
+
+    def __init__(self, taken: Iterable[str] = ()) -> None:
+        self._taken = set(taken)
+
+    def __len__(self) -> int:
+        return len(self._taken)
+
+    def claim(self, id: str, otherwise: str = "") -> str:
+        """The id for a call: this one if it is free, else the other one, else one with a number behind it."""
+        copies = (f"{id or otherwise or 'call'}_{number}" for number in count(2))
+        claimed = next((one for one in (id, otherwise) if one and one not in self._taken), "")
+        claimed = claimed or next(copy for copy in copies if copy not in self._taken)
+        self._taken.add(claimed)
+        return claimed

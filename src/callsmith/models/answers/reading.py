@@ -1,0 +1,118 @@
+"""`EngineAnswer`: what an engine writes for one answer, read as events."""
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import TypeAlias
+
+from callsmith.core.events import CallReady, ModelEvent, Started, Text, Thought
+from callsmith.core.values import Usage
+from callsmith.engines.port import Engine, Finished, Piece
+from callsmith.formats.reader.reader import Reader
+from callsmith.models.answers.deciding import AnswerPlan
+from callsmith.models.answers.normalizer import AnswerNormalizer
+from callsmith.models.logprobs import LogprobAligner
+
+# A step between the engine and the caller: it takes the events that have come, and returns those that are passed on.
+Stage: TypeAlias = Callable[[Iterable[ModelEvent]], Iterable[ModelEvent]]
+
+
+def pass_through(stages: Iterable[Stage], events: Iterable[ModelEvent]) -> Iterable[ModelEvent]:
+    """What the stages leave of the events, one after the other."""
+    for stage in stages:
+        events = stage(events)
+    return events
+
+
+class EngineAnswer:
+    """Reads the pieces of one answer. `reads_specials`: special tokens are told apart from the same letters.
+
+    `frames` are the special tokens that frame messages: with one of those that are in the prompt, the model goes on with somebody
+    else's turn, and its own is over.
+    """
+
+    def __init__(
+        self,
+        engine: Engine,
+        plan: AnswerPlan,
+        reader: Reader,
+        normalizer: AnswerNormalizer,
+        *,
+        frames: frozenset[str],
+        reads_specials: bool,
+    ) -> None:
+        self._engine = engine
+        self._prompt = plan.prompt.text
+        self._reader = reader
+        self._aligner = None if plan.request.sampling.logprobs is None else LogprobAligner(reader)
+        self._frames = frames
+        self._reads_specials = reads_specials
+        self._pieces: list[Piece] = []
+        self._called = 0  # characters up to the end of the latest call
+        self.normalizer = normalizer
+        self.is_over = False
+
+    @property
+    def text(self) -> str:
+        """What was written so far."""
+        return "".join([piece.text for piece in self._pieces])
+
+    @property
+    def usage(self) -> Usage:
+        """What the answer has cost so far, as far as the engine says."""
+        return next((piece.usage for piece in reversed(self._pieces) if piece.usage), Usage())
+
+    @property
+    def turn(self) -> Iterable[Piece]:
+        """What was written, without what stands behind the calls of a complete answer."""
+        return _first_pieces(self._pieces, self._called) if self.normalizer.is_complete else self._pieces
+
+    def feed(self, piece: Piece | Finished) -> Iterator[ModelEvent]:
+        """The events that the piece completes; with the last one, or with the beginning of somebody else's turn, the answer
+        `is_over`, and so it is when all that may be called has been called."""
+        if isinstance(piece, Finished) or self._is_frame(piece):
+            self.is_over = True
+            yield from self.normalizer.filter((self._aligner or self._reader).close())
+            return
+        self._pieces.append(piece)
+        if piece.special and not self._reads_specials:
+            piece = replace(piece, special=False)
+        events = self._aligner.feed(piece) if self._aligner else self._reader.feed(piece.text, piece.special)
+        yield from self.normalizer.filter(events)
+        if any(isinstance(event, CallReady) for event in events):
+            self._called = _calls_size(self._pieces, events, self._reader.withheld)
+        self.is_over = self.normalizer.is_complete
+
+    def _is_frame(self, piece: Piece) -> bool:
+        is_special = piece.special and not self.normalizer.is_calling
+        return is_special and piece.text in self._frames and piece.text in self._prompt
+
+    async def start(self, piece: Piece | Finished) -> list[Started]:
+        """The first event, which the first piece brings; none where there is no piece at all."""
+        return [] if isinstance(piece, Finished) else [Started(replace(await self._count(piece), completion=0))]
+
+    async def end(self, piece: Piece | Finished) -> Finished:
+        """The end of the answer with this piece."""
+        return piece if isinstance(piece, Finished) else Finished("stop", await self._count(piece))
+
+    async def _count(self, piece: Piece) -> Usage:
+        """What the answer has cost up to this piece; counted, where the engine does not say."""
+        return piece.usage or Usage(await self._engine.count(self._prompt), await self._engine.count(self.text))
+
+
+def _calls_size(written: Iterable[Piece], read: Sequence[ModelEvent], withheld: int) -> int:
+    """How much of what was written is calls and what stands before them. `read` has come of the last piece, with a call in it;
+    of the last characters, `withheld`, nothing has come yet."""
+    behind: list[ModelEvent] = []
+    for event in read:
+        behind = [] if isinstance(event, CallReady) else [*behind, event]
+    said = sum(len(event.text) for event in behind if isinstance(event, Text | Thought))
+    return sum(len(piece.text) for piece in written) - withheld - said
+
+
+def _first_pieces(written: Iterable[Piece], size: int) -> Iterator[Piece]:
+    """The pieces of so many characters."""
+    for piece in written:
+        if size <= 0:
+            return
+        yield replace(piece, text=piece.text[:size])
+        size -= len(piece.text)
