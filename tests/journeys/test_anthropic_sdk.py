@@ -24,8 +24,9 @@ from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions
+from callsmith.wire.anthropic.blocks import SIGNATURE
 from callsmith.wire.anthropic.events import EventReader
-from callsmith.wire.anthropic.messages import SIGNATURE, MessagesRequest, write_request
+from callsmith.wire.anthropic.messages import MessagesRequest, write_request
 from callsmith.wire.sse import FrameReader
 from tests.journeys.scripts import CALLS, HERMES, HI, SAID, WHOLE
 from tests.serving import served

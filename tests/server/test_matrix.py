@@ -1,6 +1,5 @@
 """Who runs a call, and what whoever asked sees of it: the matrix of server/tools/planner.py, asked by the real OpenAI client."""
 
-import json
 from collections.abc import Sequence
 from typing import Any
 
@@ -16,7 +15,7 @@ from callsmith.server.http.keys import hash_key
 from callsmith.server.settings import Key, Llm, Settings
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
-from callsmith.wire.extensions import ToolOptions, read_extensions, write_extensions
+from callsmith.wire.extensions import ToolOptions, read_extensions
 from tests.fakes import FakeModel
 from tests.server.asking import BONN, HI, KOELN, WEATHER, calls, client, http, says
 
@@ -304,22 +303,26 @@ async def test_in_mixed_mode_a_confirmation_and_a_clients_call_may_stand_in_one_
 
 
 async def test_a_mode_nobody_knows_is_refused():
-    with pytest.raises(openai.BadRequestError, match="neither standard nor mixed"):
+    with pytest.raises(openai.BadRequestError, match="none of standard, mixed"):
         await client(FakeModel(says("a"))).chat.completions.create(model="m", messages=HI, extra_body={"tool_mode": "both"})
 
 
 @pytest.mark.parametrize(
-    ("options", "session"),
+    ("body", "options", "session"),
     [
-        (ToolOptions(), ""),
-        (ToolOptions("mixed", shows_events=True, wait_for_approval=True), "s1"),
-        (ToolOptions("standard", ()), ""),
-        (ToolOptions(allowed=("a*",), explains=True), "s2"),
-        (ToolOptions(starter=True), ""),
+        ({}, ToolOptions(), ""),
+        (
+            {"tool_mode": "mixed", "tool_events": True, "wait_for_approval": True, "session_id": "s1"},
+            ToolOptions("mixed", shows_events=True, wait_for_approval=True),
+            "s1",
+        ),
+        ({"tool_mode": "standard", "server_tools": []}, ToolOptions("standard", ()), ""),
+        ({"server_tools": "a*", "explain": True, "session_id": "s2"}, ToolOptions(allowed=("a*",), explains=True), "s2"),
+        ({"starter_tools": True, "explain": None}, ToolOptions(starter=True), ""),
     ],
 )
-def test_extensions_that_are_written_are_read_back(options: ToolOptions, session: str):
-    assert read_extensions(json.loads(json.dumps(write_extensions(options, session)))) == (options, session)
+def test_extensions_are_read(body: dict[str, Any], options: ToolOptions, session: str):
+    assert read_extensions(body) == (options, session)
 
 
 async def test_tools_that_are_switched_off_are_not_offered():

@@ -46,7 +46,11 @@ def _fields(*types: Any) -> frozenset[str]:
 
 def _read_response(body: Any) -> Any:
     read = responses_wire.read_request(body)
-    return read, {key: value for key, value in read.repeated.items() if key not in responses_wire.HINTS}, read.input
+    return (
+        read,
+        {key: value for key, value in read.repeated.items() if key not in responses_wire.ResponsesFields.ignored},
+        read.input,
+    )
 
 
 SAMPLING: Any = {"temperature": 0.3, "top_p": 0.4}
@@ -93,7 +97,7 @@ TYPES = {
             "verbosity": "low",
             "web_search_options": {},
         },
-        chat_wire.HINTS,
+        chat_wire.ChatFields.ignored,
         {"tool_choice": {"tools": [ADD]}, "function_call": {"functions": [{"name": "add"}]}, "top_logprobs": {"logprobs": True}},
     ),
     "completions": RequestType(
@@ -118,7 +122,7 @@ TYPES = {
             "suffix": "x",
             "user": "u",
         },
-        completions_wire.HINTS,
+        completions_wire.CompletionsFields.ignored,
         {},
     ),
     "responses": RequestType(
@@ -158,7 +162,7 @@ TYPES = {
             "truncation": "auto",
             "user": "u",
         },
-        responses_wire.HINTS,
+        responses_wire.ResponsesFields.ignored,
         {"tool_choice": {"tools": [{"type": "function", "name": "add"}]}},
     ),
     "messages": RequestType(
@@ -194,7 +198,7 @@ TYPES = {
             "user_profile_id": "u",
             "workspace_id": "w",
         },
-        anthropic_wire.HINTS,
+        anthropic_wire.MessagesFields.ignored,
         {"tool_choice": {"tools": [{"name": "add", "input_schema": SCHEMA}]}},
     ),
     "ollama chat": RequestType(
@@ -267,7 +271,7 @@ TYPES = {
             "top_k": 5,
             "typical_p": 0.5,
         },
-        ollama_wire.OPTION_HINTS,
+        ollama_wire.OllamaOptionFields.ignored,
         {"repeat_last_n": {"repeat_penalty": 1.5}},
     ),
     "function": RequestType(

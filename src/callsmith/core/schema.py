@@ -230,7 +230,7 @@ def _unsupported(schema: Schema, error: jsonschema_rs.ValidationError) -> Unsupp
     if error.kind.name == "$ref":
         for tokens, inner in subschemas(schema):
             reference = inner.get("$ref")
-            if isinstance(reference, str) and not _resolves(schema, reference):
+            if isinstance(reference, str) and locate(schema, reference) is None:
                 return UnsupportedSchema(pointer(tokens), "$ref", f"{reference!r} leads nowhere in this schema")
         return UnsupportedSchema("", "$ref", error.message)
     tokens = list(error.instance_path)
@@ -238,21 +238,6 @@ def _unsupported(schema: Schema, error: jsonschema_rs.ValidationError) -> Unsupp
     if keyword == "type":
         return UnsupportedSchema(place, keyword, f"{json.dumps(error.instance)} is not a type; a type is {_TYPES}")
     return UnsupportedSchema(place, keyword or error.kind.name, _shorten(error.message))
-
-
-def _resolves(schema: Schema, reference: str) -> bool:
-    if reference == "#":
-        return True
-    here: Any = schema
-    for token in reference.removeprefix("#/").split("/"):
-        name = token.replace("~1", "/").replace("~0", "~")
-        if isinstance(here, Mapping) and name in here:
-            here = cast(Mapping[str, Any], here)[name]
-        elif isinstance(here, list) and name.isdigit() and int(name) < len(cast(list[Any], here)):
-            here = cast(list[Any], here)[int(name)]
-        else:
-            return False
-    return reference.startswith("#/")
 
 
 def _locate(tokens: Sequence[str | int]) -> tuple[str, str]:

@@ -20,7 +20,7 @@ from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.models.local import LocalModel
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import Preset, preset_for
-from callsmith.models.remote.model import RemoteModel, RemoteTraits, list_path, model_names
+from callsmith.models.remote.model import RemoteModel, RemoteTraits, model_names
 from callsmith.models.remote.providers import KEY_VARIABLE, RemoteSpec, api_key, parse_spec
 from callsmith.models.speech import Speech, find_speech
 from callsmith.models.tool_prompts import tool_prompt_named
@@ -30,7 +30,7 @@ from callsmith.models.weights.disk import find_file
 from callsmith.models.weights.fetch import locate
 from callsmith.models.weights.hub import HUB_SCHEME
 from callsmith.models.weights.measured import Measured, find_measured
-from callsmith.wire.upstream.dialects import UpstreamDialect, base_url, dialect_named
+from callsmith.wire.upstream.dialects import UpstreamDialect, dialect_named
 from callsmith.wire.upstream.quirks import Quirks
 
 FALLBACK = "generic-xml"  # for models that were never taught a format of their own
@@ -163,10 +163,10 @@ def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
     if options.repair in ("on", "off"):
         quirks = replace(quirks, repairs=options.repair == "on")
     upstream = Upstream(
-        [base_url(url, dialect) for url in spec.urls],
+        [dialect.base_url(url) for url in spec.urls],
         headers=dialect.headers(api_key(provider)),
         shows_session=spec.is_own,
-        probe=list_path(dialect),
+        probe=dialect.list_path,
     )
     format = options.format or next(iter(provider.formats), None)
     return RemoteModel(
@@ -189,7 +189,7 @@ def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
 
 def _only_model(upstream: Upstream, dialect: UpstreamDialect) -> str:
     """The model of a server that has one."""
-    names = model_names(upstream.get_now(list_path(dialect)))
+    names = model_names(upstream.get_now(dialect.list_path))
     if len(names) != 1:
         listed = ", ".join(names[:20]) or "none"
         raise UsageError(f"{upstream.url} has {len(names)} models ({listed}): name one, as in {upstream.url}#NAME", field="model")

@@ -15,14 +15,15 @@ A whole answer has all of them in a list: `{"callsmith": {"events": [{"event": "
 
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
-from typing import Literal, TypeAlias, assert_never
+from typing import Literal, TypeAlias, assert_never, cast
 
 from callsmith.core.approval import Policy
 from callsmith.core.choice import MOST_CALL_BIAS, policy_named
 from callsmith.core.events import ConfirmationNeeded, Notice, Report, ToolFinished, ToolProgress, ToolStarted, Unenforced
 from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import ChoicePolicy, Json, Tool
-from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.declare.request_fields import Field, RequestFields, flag, number, text, texts, words
+from callsmith.wire.fields import Fields
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,46 +94,47 @@ class ToolOptions:
 DEFAULT_OPTIONS = ToolOptions()
 
 
+class ExtensionFields(RequestFields):
+    """Fields of our own, in every dialect whose requests may have the server's tools run."""
+
+    tool_mode = words("standard", "mixed", about="With mixed, the server's tools are offered beside those of the request.")
+    server_tools = texts("Patterns of names: the server's tools that are offered.")
+    starter_tools = flag("Whether a clock, a calculator and a unit converter are offered, where the server was given no tools.")
+    tool_events = flag("Whether the answer shows what the server's tools did.")
+    wait_for_approval = flag("Whether a stream stays open while a call waits for a person.")
+    explain = flag("Whether the answer says what the model was given and what it wrote, step by step.")
+    session_id = text("The conversation: its cache is evicted last, and results of its jobs come into it.")
+
+
 def read_extensions(body: Json) -> tuple[ToolOptions, str]:
     """Our own fields of a request: how it uses tools, and the id of the session it belongs to."""
-    fields = Fields.of(body, "")
-    mode = fields.text("tool_mode")
-    if mode is not None and mode != "standard" and mode != "mixed":
-        raise fields.error("tool_mode", f"{mode!r} is neither standard nor mixed")
+    fields = ExtensionFields.of(body, "")
     options = ToolOptions(
-        mode,
-        None if fields.get("server_tools") is None else fields.texts("server_tools"),
-        shows_events=fields.flag("tool_events") or False,
-        wait_for_approval=fields.flag("wait_for_approval") or False,
-        explains=fields.flag("explain") or False,
-        starter=fields.flag("starter_tools") or False,
+        cast("ToolMode | None", fields.tool_mode),
+        fields.server_tools,
+        shows_events=fields.tool_events or False,
+        wait_for_approval=fields.wait_for_approval or False,
+        explains=fields.explain or False,
+        starter=fields.starter_tools or False,
     )
-    return options, fields.text("session_id") or ""
+    return options, fields.session_id or ""
 
 
-def read_policy(fields: Fields) -> ChoicePolicy | None:
-    """What becomes of a `tool_choice` that is "auto", where a request says so in `tool_choice_policy`."""
-    name = fields.text("tool_choice_policy")
-    return None if name is None else policy_named(name, fields.at("tool_choice_policy"))
+def _read_policy(fields: Fields, key: str) -> ChoicePolicy:
+    return policy_named(fields.text(key) or "", fields.at(key))
 
 
-def read_call_bias(fields: Fields) -> float | None:
-    """How much likelier than usual calls are to be, as log odds, where a request says so in `call_bias`."""
-    return fields.number("call_bias", least=-MOST_CALL_BIAS, most=MOST_CALL_BIAS)
+class ChoiceFields(RequestFields):
+    """How the model chooses between calls and words."""
 
-
-def write_extensions(options: ToolOptions, session: str = "") -> dict[str, Json]:
-    """The fields that `read_extensions` reads back."""
-    written: dict[str, Json] = {
-        "tool_mode": options.mode,
-        "tool_events": options.shows_events or None,
-        "session_id": session or None,
-        "server_tools": None if options.allowed is None else list(options.allowed),
-        "wait_for_approval": options.wait_for_approval or None,
-        "explain": options.explains or None,
-        "starter_tools": options.starter or None,
-    }
-    return without_none(written)
+    tool_choice_policy = Field(
+        '"auto" | "required_first_hop" | "required_always"', _read_policy, "What becomes of a tool_choice that is auto."
+    )
+    call_bias = number(
+        "How much likelier calls are where the model chooses, as log odds; below 0: rarer.",
+        least=-MOST_CALL_BIAS,
+        most=MOST_CALL_BIAS,
+    )
 
 
 class AnswerExtensions:

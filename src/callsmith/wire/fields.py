@@ -4,9 +4,8 @@
 UsageError: top_p: expected a number, got a string
 """
 
-import json
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from typing import Any, Final, TypeVar, cast
+from typing import Any, Final, Self, TypeVar, cast
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
@@ -52,9 +51,9 @@ class Fields:
         self.path = path
 
     @classmethod
-    def of(cls, value: Json, path: str) -> "Fields":
+    def of(cls, value: Json, path: str) -> Self:
         """The object at this path, or an error that it is none."""
-        if not isinstance(value, Mapping):
+        if not isinstance(value, dict | Mapping):  # a dict is known as one at once, a Mapping after a search
             raise UsageError(f"{path or 'the body'}: expected an object, got {kind(value)}", field=path or None)
         return cls(cast(Mapping[str, Json], value), path)
 
@@ -65,13 +64,6 @@ class Fields:
     def error(self, key: str, why: str) -> UsageError:
         """The error about a field."""
         return UsageError(f"{self.at(key)}: {why}", field=self.at(key))
-
-    def refuse_unsupported(self, unsupported: Mapping[str, tuple[Json, ...]]) -> None:
-        """Complain about the first of these fields that asks for something; each comes with the values that ask for nothing."""
-        for name, neutral in unsupported.items():
-            value = self.get(name)
-            if value is not None and value not in neutral:
-                raise self.error(name, f"{json.dumps(value)[:80]} is not supported")
 
     def get(self, key: str) -> Json:
         return self.data.get(key)
@@ -88,7 +80,7 @@ class Fields:
     def flag(self, key: str) -> bool | None:
         return self._typed(key, bool, "a boolean")
 
-    def integer(self, key: str, least: int | None = None) -> int | None:
+    def integer(self, key: str, least: int | None = None, most: int | None = None) -> int | None:
         value = self.get(key)
         if isinstance(value, float) and value.is_integer():
             value = int(value)
@@ -96,6 +88,8 @@ class Fields:
             raise self.error(key, f"expected an integer, got {kind(value)}")
         if value is not None and least is not None and value < least:
             raise self.error(key, f"must be at least {least}, got {value}")
+        if value is not None and most is not None and value > most:
+            raise self.error(key, f"must be at most {most}, got {value}")
         return value
 
     def number(self, key: str, most: float = 1e308, *, least: float = 0) -> float | None:

@@ -8,30 +8,24 @@ The two shapes of `/tokenize` are told apart by their fields.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
-from typing import Final
+from dataclasses import dataclass
+from typing import ClassVar, Final
 
 import msgspec
 
 from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Completion, Json, Request
+from callsmith.wire.declare.request_fields import Field, RequestFields, RequiredField, flag
+from callsmith.wire.declare.shared_fields import ModelFields, read_output
+from callsmith.wire.extensions import ExtensionFields
 from callsmith.wire.fields import Fields
-from callsmith.wire.logprobs import read_top, write_logprobs
+from callsmith.wire.logprobs import top_logprobs, write_logprobs
 from callsmith.wire.openai.chat import read_request as read_chat
-from callsmith.wire.openai.completions import DEFAULT_MAX_TOKENS, read_prompts
-from callsmith.wire.openai.output import read_output
-from callsmith.wire.sampling import UNSUPPORTED, read_sampling
+from callsmith.wire.openai.completions import DEFAULT_MAX_TOKENS, prompt_field, read_prompts
+from callsmith.wire.openai.output import OutputFields
+from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts
 
-NEUTRAL: dict[str, tuple[Json, ...]] = {
-    **UNSUPPORTED,
-    "dry_multiplier": (0,),
-    "lora": ([],),
-    "mirostat": (0,),
-    "post_sampling_probs": (False,),
-    "return_tokens": (False,),
-    "xtc_probability": (0,),
-}
 _NO_LIMIT: Final = (-1, -2)
 
 
@@ -44,22 +38,43 @@ class CompletionRequest:
     stream: bool = False
 
 
+def _read_limit(fields: Fields, key: str) -> int | None:
+    return None if fields.get(key) in _NO_LIMIT else fields.integer(key, 1)
+
+
+class CompletionFields(ModelFields, SamplingFields, OutputFields, UnsupportedSampling, component="CompletionRequest"):
+    """A text to be continued as it stands."""
+
+    prompt = prompt_field()
+    n_predict = Field("integer", _read_limit, "The most tokens of the answer; -1: as many as fit.")
+    max_tokens = Field("integer", _read_limit, "As n_predict.")
+    stop = stop_texts()
+    n_probs = top_logprobs()
+    session_id = ExtensionFields.session_id
+    refused: ClassVar = {
+        "dry_multiplier": (0,),
+        "lora": ([],),
+        "mirostat": (0,),
+        "post_sampling_probs": (False,),
+        "return_tokens": (False,),
+        "xtc_probability": (0,),
+    }
+
+
 def read_completion(body: Json) -> CompletionRequest:
     """The request to `/completion`; a UsageError names the field that is wrong."""
-    fields = Fields.of(body, "")
-    fields.refuse_unsupported(NEUTRAL)
-    (prompt, *more) = read_prompts(fields)
+    fields = CompletionFields.of(body, "")
+    fields.refuse_unsupported()
+    (prompt, *more) = fields.prompt
     if more:
         raise fields.error("prompt", "one at a time: /v1/completions takes several")
-    limit = next((name for name in ("n_predict", "max_tokens") if fields.get(name) is not None), "n_predict")
-    is_unlimited = fields.get(limit) in _NO_LIMIT
-    if is_unlimited:
-        fields = Fields({**fields.data, limit: None})
-    sampling = replace(read_sampling(fields, limit), logprobs=read_top(fields, "n_probs") or None)
-    if sampling.max_tokens is None and not is_unlimited:
-        sampling = replace(sampling, max_tokens=DEFAULT_MAX_TOKENS)
-    completion = Completion(prompt, sampling, read_output(fields), fields.text("session_id") or "")
-    return CompletionRequest(fields.text("model") or "", completion, fields.flag("stream") or False)
+    has_limit = fields.get("n_predict") is not None
+    limit = fields.n_predict if has_limit else fields.max_tokens
+    if not has_limit and fields.get("max_tokens") is None:
+        limit = DEFAULT_MAX_TOKENS
+    sampling = fields.read_sampling(limit, fields.stop, fields.n_probs or None)
+    completion = Completion(prompt, sampling, read_output(fields), fields.session_id or "")
+    return CompletionRequest(fields.model or "", completion, fields.stream or False)
 
 
 class CompletionWriter:
@@ -118,24 +133,41 @@ class TokenizeRequest:
     native: bool = False
 
 
+class TokenizeFields(RequestFields, component="VllmTokenize"):
+    """A text whose tokens are wanted, as vLLM asks."""
+
+    prompt = RequiredField("string", Fields.text)
+    model = ModelFields.model
+    add_special_tokens = flag("Whether the prompt begins as the model's prompts do; it does, unless false.")
+    return_token_strs = flag("Whether the texts of the tokens are wanted.")
+
+
+class NativeTokenizeFields(RequestFields, component="NativeTokenize"):
+    """A text whose tokens are wanted, as llama-server asks."""
+
+    content = RequiredField("string", Fields.text)
+    model = ModelFields.model
+    add_special = flag("Whether the text begins as the model's prompts do.")
+    parse_special = flag("Whether special tokens in the text are such; they are, unless false.")
+    with_pieces = flag("Whether the texts of the tokens are wanted.")
+
+
 def read_tokenize(body: Json) -> TokenizeRequest:
     """The request to `/tokenize`, in either shape."""
-    fields = Fields.of(body, "")
-    model, pieces = fields.text("model") or "", fields.flag("return_token_strs") or False
+    fields, native = TokenizeFields.of(body, ""), NativeTokenizeFields.of(body, "")
+    model, pieces = fields.model or "", fields.return_token_strs or False
     if fields.get("messages") is not None:
         return TokenizeRequest(model, request=read_chat({**fields.data, "model": model or "any"}).request, pieces=pieces)
     if fields.get("prompt") is not None:
-        return TokenizeRequest(
-            model, fields.text("prompt") or "", bos=fields.flag("add_special_tokens") is not False, pieces=pieces
-        )
+        return TokenizeRequest(model, fields.prompt, bos=fields.add_special_tokens is not False, pieces=pieces)
     if fields.get("content") is None:
         raise fields.error("prompt", "is required; or content, or messages")
     return TokenizeRequest(
         model,
-        fields.text("content") or "",
-        bos=fields.flag("add_special") or False,
-        specials=fields.flag("parse_special") is not False,
-        pieces=fields.flag("with_pieces") or False,
+        native.content,
+        bos=native.add_special or False,
+        specials=native.parse_special is not False,
+        pieces=native.with_pieces or False,
         native=True,
     )
 
@@ -165,15 +197,26 @@ def _piece(text: bytes) -> Json:
         return list(text)
 
 
+def _read_ids(fields: Fields, key: str) -> tuple[int, ...]:
+    if fields.get(key) == []:
+        return ()
+    (tokens, *more) = read_prompts(Fields({"prompt": fields.array(key)}), "prompt")
+    if more or isinstance(tokens, str):
+        raise fields.error(key, "expected the ids of tokens")
+    return tokens
+
+
+class DetokenizeFields(RequestFields):
+    """Tokens whose text is wanted."""
+
+    tokens = RequiredField("integer[]", _read_ids)
+    model = ModelFields.model
+
+
 def read_detokenize(body: Json) -> tuple[str, tuple[int, ...]]:
     """The model, if one was named, and the tokens."""
-    fields = Fields.of(body, "")
-    if fields.get("tokens") == []:
-        return fields.text("model") or "", ()
-    (tokens, *more) = read_prompts(Fields({"prompt": fields.array("tokens")}))
-    if more or isinstance(tokens, str):
-        raise fields.error("tokens", "expected the ids of tokens")
-    return fields.text("model") or "", tokens
+    fields = DetokenizeFields.of(body, "")
+    return fields.model or "", fields.tokens
 
 
 def write_text(text: str) -> dict[str, Json]:

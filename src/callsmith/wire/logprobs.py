@@ -7,32 +7,36 @@ from collections.abc import Iterable
 from typing import Final
 
 from callsmith.core.values import Json, TokenLogprob
+from callsmith.wire.declare.request_fields import Field, RequestFields, flag, integer
 from callsmith.wire.fields import Fields
 
 MAX_TOP: Final = 20  # tokens that are listed in the place of one
 _IMPOSSIBLE: Final = -9999.0  # in place of minus infinity, which JSON does not have
 
 
-def read_wanted(fields: Fields) -> int | None:
-    """How many of the likeliest tokens are to be listed for each: `logprobs` and `top_logprobs`. None: none, and no others."""
-    top = read_top(fields, "top_logprobs")
-    if fields.flag("logprobs"):
-        return top or 0
-    if top:
-        raise fields.error("top_logprobs", "needs logprobs to be true")
-    return None
+def top_logprobs() -> Field[int]:
+    """A field that says how many of the likeliest tokens are listed for each."""
+    return integer(least=0, most=MAX_TOP)
 
 
-def read_top(fields: Fields, key: str) -> int | None:
-    """How many of the likeliest tokens a field asks for."""
-    top = fields.integer(key, 0)
-    if top is not None and top > MAX_TOP:
-        raise fields.error(key, f"must be at most {MAX_TOP}, got {top}")
-    return top
+class LogprobFields(RequestFields):
+    """Which log probabilities are wanted."""
+
+    logprobs = flag()
+    top_logprobs = top_logprobs()
+
+    def read_wanted(self) -> int | None:
+        """How many of the likeliest tokens are to be listed for each. None: none, and no others."""
+        top = self.top_logprobs
+        if self.logprobs:
+            return top or 0
+        if top:
+            raise self.error("top_logprobs", "needs logprobs to be true")
+        return None
 
 
 def write_wanted(top: int | None) -> dict[str, Json]:
-    """The fields that `read_wanted` reads back."""
+    """The fields that `LogprobFields` reads back."""
     return {} if top is None else {"logprobs": True, "top_logprobs": top or None}
 
 

@@ -1,74 +1,109 @@
 """How tokens are to be chosen: the same fields in every dialect, but for the names of two of them."""
 
-from collections.abc import Mapping
-from typing import Final
+from typing import ClassVar, Final
 
 from callsmith.core.values import Json, Sampling, TokenBias
+from callsmith.wire.declare.request_fields import Field, RequestFields, bounds, integer, number
 from callsmith.wire.fields import Fields
 
 _MOST_BIASED: Final = 1024  # tokens with a bias
-
-# How other servers let tokens be chosen and this one does not, each with the values that ask for nothing.
-UNSUPPORTED: Final[Mapping[str, tuple[Json, ...]]] = {
-    "allowed_token_ids": ([],),
-    "bad_words": ([],),
-    "best_of": (1,),
-    "ignore_eos": (False,),
-    "include_stop_str_in_output": (False,),
-    "length_penalty": (1,),
-    "min_tokens": (0,),
-    "prompt_logprobs": (0, False),
-    "skip_special_tokens": (True,),
-    "stop_token_ids": ([],),
-    "truncate_prompt_tokens": (),
-    "use_beam_search": (False,),
-}
+_MOST_BIAS: Final = 100
+_BIAS_SCHEMA: Final = {"type": "number", **bounds(-_MOST_BIAS, _MOST_BIAS)}
 
 
-def read_sampling(fields: Fields, limit: str, stop: str = "stop", *, allows_minus_one: bool = True) -> Sampling:
-    """The sampling a request asks for. `limit` is the field with the most tokens, `stop` the one with the strings to stop at.
+def token_limit(
+    about: str = "The most tokens of the answer; -1: as many as fit.", *, minimum: int = -1, **keywords: Json
+) -> Field[int]:
+    """The field with the most tokens of an answer. With -1 there is no limit: that reads as None."""
 
-    `allows_minus_one`: whether -1 in `limit`, `top_k` or `repeat_last_n` means that there is no limit.
-    """
-    top_k = fields.integer("top_k", -1 if allows_minus_one else 0)
-    unlimited = allows_minus_one and fields.get(limit) == -1
-    stops = fields.texts(stop)
-    if "" in stops:
-        raise fields.error(stop, "an empty string would stop everything")
-    repetition = "repetition_penalty" if fields.get("repetition_penalty") is not None else "repeat_penalty"
-    window = fields.integer("repeat_last_n", -1 if allows_minus_one else 0)
-    return Sampling(
-        temperature=fields.number("temperature"),
-        top_p=fields.number("top_p", most=1),
-        top_k=None if top_k is None else max(top_k, 0),  # 0 means all of them
-        min_p=fields.number("min_p", most=1),
-        typical_p=fields.number("typical_p", most=1),
-        seed=fields.integer("seed"),
-        max_tokens=None if unlimited else fields.integer(limit, 1),
-        stop=stops,
-        presence_penalty=fields.number("presence_penalty", least=-2, most=2),
-        frequency_penalty=fields.number("frequency_penalty", least=-2, most=2),
-        repetition_penalty=fields.number(repetition, most=10) or None,  # 0 stands for none in some clients
-        penalty_window=None if window == -1 else window,
-        logit_bias=_read_bias(fields),
-    )
+    def read(fields: Fields, key: str) -> int | None:
+        return None if fields.get(key) == -1 else fields.integer(key, 1)
+
+    return Field("integer", read, about, minimum=minimum, **keywords)
 
 
-def _read_bias(fields: Fields) -> tuple[TokenBias, ...]:
+def stop_texts() -> Field[tuple[str, ...]]:
+    """The field with the texts at which an answer ends."""
+
+    def read(fields: Fields, key: str) -> tuple[str, ...]:
+        stops = fields.texts(key)
+        if "" in stops:
+            raise fields.error(key, "an empty string would stop everything")
+        return stops
+
+    return Field("string | string[]", read, "Texts at which the answer ends.")
+
+
+def _read_bias(fields: Fields, key: str) -> tuple[TokenBias, ...]:
     """`{"1639": -100}`: by the ids of tokens."""
-    biases = fields.object("logit_bias")
-    if biases is None:
-        return ()
+    biases = fields.required_object(key)
     if len(biases.data) > _MOST_BIASED:
-        raise fields.error("logit_bias", f"has {len(biases.data)} tokens, more than {_MOST_BIASED}")
-    for key in biases.data:
-        if not (key.isascii() and key.isdecimal()):
-            raise fields.error("logit_bias", f"{key!r} is not the id of a token")
-    return tuple(TokenBias(int(key), biases.number(key, least=-100, most=100) or 0.0) for key in biases.data)
+        raise fields.error(key, f"has {len(biases.data)} tokens, more than {_MOST_BIASED}")
+    for token in biases.data:
+        if not (token.isascii() and token.isdecimal()):
+            raise fields.error(key, f"{token!r} is not the id of a token")
+    return tuple(TokenBias(int(token), biases.number(token, least=-_MOST_BIAS, most=_MOST_BIAS) or 0.0) for token in biases.data)
+
+
+class SamplingFields(RequestFields):
+    """How tokens are chosen."""
+
+    temperature = number()
+    top_p = number(most=1)
+    top_k = integer("0 or -1: all tokens.", least=-1)
+    min_p = number(most=1)
+    typical_p = number(most=1)
+    seed = integer("The same answer again, while nothing else is being answered.")
+    presence_penalty = number(least=-2, most=2)
+    frequency_penalty = number(least=-2, most=2)
+    repetition_penalty = number(most=10)
+    repeat_penalty = number("As repetition_penalty.", most=10)
+    repeat_last_n = integer("How many tokens the penalties look back on; -1: all.", least=-1)
+    logit_bias = Field("object", _read_bias, "By the ids of tokens.", additionalProperties=_BIAS_SCHEMA)
+
+    def read_sampling(self, max_tokens: int | None, stop: tuple[str, ...] | None, logprobs: int | None = None) -> Sampling:
+        """The sampling that a request asks for; what limits an answer has other names in other dialects."""
+        top_k, window = self.top_k, self.repeat_last_n
+        penalty = self.repeat_penalty if self.repetition_penalty is None else self.repetition_penalty
+        return Sampling(
+            temperature=self.temperature,
+            top_p=self.top_p,
+            top_k=None if top_k is None else max(top_k, 0),  # 0 means all of them
+            min_p=self.min_p,
+            typical_p=self.typical_p,
+            seed=self.seed,
+            max_tokens=max_tokens,
+            stop=stop or (),
+            presence_penalty=self.presence_penalty,
+            frequency_penalty=self.frequency_penalty,
+            repetition_penalty=penalty or None,  # 0 stands for none in some clients
+            penalty_window=None if window == -1 else window,
+            logit_bias=self.logit_bias or (),
+            logprobs=logprobs,
+        )
+
+
+class UnsupportedSampling(RequestFields):
+    """How other servers let tokens be chosen, and this one does not."""
+
+    refused: ClassVar = {
+        "allowed_token_ids": ([],),
+        "bad_words": ([],),
+        "best_of": (1,),
+        "ignore_eos": (False,),
+        "include_stop_str_in_output": (False,),
+        "length_penalty": (1,),
+        "min_tokens": (0,),
+        "prompt_logprobs": (0, False),
+        "skip_special_tokens": (True,),
+        "stop_token_ids": ([],),
+        "truncate_prompt_tokens": (),
+        "use_beam_search": (False,),
+    }
 
 
 def write_sampling(sampling: Sampling, limit: str, stop: str = "stop") -> dict[str, Json]:
-    """The fields that `read_sampling` reads back; those without a value are None."""
+    """The fields that `SamplingFields` reads back; those without a value are None."""
     return {
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,

@@ -1,14 +1,36 @@
 """Tools as every dialect describes them: a name, a description, and a schema under a key of the dialect's own."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from callsmith.core.schema import check_schema
 from callsmith.core.values import TOOL_NAME, Json, Schema, Tool
+from callsmith.wire.declare.request_fields import Field, RequestFields, RequiredField, flag, text, value
 from callsmith.wire.fields import Fields
 
 # Where the parameters stand: in chat completions, in Messages, in MCP, and in a form that some libraries have.
 _SPELLINGS = ("parameters", "input_schema", "inputSchema", "parameters_schema")
+_NO_PARAMETERS = Tool("none").parameters
+
+
+def _read_name(fields: Fields, key: str) -> str:
+    name = fields.required_text(key)
+    if not TOOL_NAME.fullmatch(name):
+        raise fields.error(key, f"{name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
+    return name
+
+
+class ToolFields(RequestFields, component="Function"):
+    """A function that the model may call."""
+
+    name = RequiredField("string", _read_name, minLength=1, maxLength=256)
+    description = text()
+    parameters = value("object", "A JSON Schema.")
+    input_schema = value("object", "As parameters.")
+    inputSchema = value("object", "As parameters.")
+    parameters_schema = value("object", "As parameters.")
+    required = Field("string[]", Fields.texts, "Required parameters, where the schema does not list them.")
+    strict = flag("Whether its calls are held to the schema where the choice is auto, too.")
+    defer_loading = flag("Found by a search, where the request declares one.")
 
 
 def read_tools(entries: Iterable[Fields], schema: str, *, searches: bool = False) -> tuple[Tool, ...]:
@@ -16,14 +38,13 @@ def read_tools(entries: Iterable[Fields], schema: str, *, searches: bool = False
     and so is a list of `required` parameters beside them. `searches`: those that say so are to be found by a search."""
     tools: dict[str, Tool] = {}
     for entry in entries:
-        name = entry.required_text("name")
-        if not TOOL_NAME.fullmatch(name):
-            raise entry.error("name", f"{name!r} must be 1 to 256 letters, digits, '_', '-', '.', ':' or '/'")
+        fields = ToolFields(entry.data, entry.path)
+        name = fields.name
         if name in tools:
-            raise entry.error("name", f"two tools are called {name!r}")
-        deferred = searches and (entry.flag("defer_loading") or False)
-        tool = Tool(name, entry.text("description") or "", strict=entry.flag("strict") or False, deferred=deferred)
-        tools[name] = replace(tool, parameters=_read_parameters(entry, schema) or tool.parameters)
+            raise fields.error("name", f"two tools are called {name!r}")
+        deferred = searches and (fields.defer_loading or False)
+        parameters = _read_parameters(fields, schema) or _NO_PARAMETERS
+        tools[name] = Tool(name, fields.description or "", parameters, strict=fields.strict or False, deferred=deferred)
     return tuple(tools.values())
 
 
@@ -42,7 +63,7 @@ def write_function(tool: Tool) -> dict[str, Json]:
     return {"type": "function", "function": write_tool(tool, "parameters")}
 
 
-def _read_parameters(fields: Fields, key: str) -> Schema | None:
+def _read_parameters(fields: ToolFields, key: str) -> Schema | None:
     spellings = dict.fromkeys((key, *_SPELLINGS))
     first, *others = [name for name in spellings if fields.get(name) is not None] or [key]
     for other in others:
@@ -58,11 +79,11 @@ def _read_parameters(fields: Fields, key: str) -> Schema | None:
     return _with_required(fields, parameters.data)
 
 
-def _with_required(fields: Fields, schema: Schema | None) -> Schema | None:
+def _with_required(fields: ToolFields, schema: Schema | None) -> Schema | None:
     """The schema with the names that `required` lists beside it."""
     if fields.array("required") is None:
         return schema
-    required, known = list(fields.texts("required")), (schema or {}).get("required")
+    required, known = list(fields.required or ()), (schema or {}).get("required")
     if known is not None and set(known) != set(required):
         raise fields.error("required", "differs from the one in the tool's schema")
     for index, name in enumerate(required):

@@ -10,7 +10,7 @@ from callsmith.core.values import Call, Message, Request, Tool
 from callsmith.engines.upstream import Upstream
 from callsmith.models.remote.model import RemoteModel, RemoteTraits
 from callsmith.models.remote.providers import Provider, providers
-from callsmith.wire.upstream.dialects import base_url, dialect_named
+from callsmith.wire.upstream.dialects import dialect_named
 from callsmith.wire.upstream.quirks import Quirks
 from tests.scripted_server import QUICK, Scripted, http
 
@@ -82,7 +82,7 @@ def remote(
     dialect = dialect_named(api)
     known = providers()[provider] if provider else Provider("")
     servers = [server] if isinstance(server, str | Scripted) else server
-    urls = [base_url(one if isinstance(one, str) else one.url, dialect) for one in servers]
+    urls = [dialect.base_url(one if isinstance(one, str) else one.url) for one in servers]
     upstream = Upstream(urls, headers=dialect.headers("secret-key"), retry_policy=QUICK)
     traits = {"provider": provider, "key_variable": "THE_KEY", **traits}
     return RemoteModel(upstream, dialect, "gpt", quirks or known.quirks.get(api, Quirks()), RemoteTraits(**traits))

@@ -13,6 +13,7 @@ from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.wire import llama_server
 from callsmith.wire.anthropic import messages as anthropic
+from callsmith.wire.declare.request_fields import RequestFields
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama import requests as ollama
@@ -40,10 +41,10 @@ def read_response(body: Any) -> Any:
 
 # The schema of each request, how it is read, a body, and which fields nothing comes of.
 READERS: dict[str, tuple[Callable[[Any], Any], Any, Any]] = {
-    "ChatRequest": (with_extensions(chat.read_request), TYPES["chat"], chat.HINTS),
-    "CompletionsRequest": (completions.read_request, TYPES["completions"], completions.HINTS),
-    "ResponsesRequest": (read_response, TYPES["responses"], responses.HINTS),
-    "MessagesRequest": (with_extensions(anthropic.read_request), TYPES["messages"], anthropic.HINTS),
+    "ChatRequest": (with_extensions(chat.read_request), TYPES["chat"], chat.ChatFields.ignored),
+    "CompletionsRequest": (completions.read_request, TYPES["completions"], completions.CompletionsFields.ignored),
+    "ResponsesRequest": (read_response, TYPES["responses"], responses.ResponsesFields.ignored),
+    "MessagesRequest": (with_extensions(anthropic.read_request), TYPES["messages"], anthropic.MessagesFields.ignored),
     "OllamaChatRequest": (with_extensions(ollama.read_chat), TYPES["ollama chat"], {}),
     "OllamaGenerateRequest": (with_extensions(ollama.read_generate), TYPES["ollama generate"], {}),
     "CompletionRequest": (llama_server.read_completion, TYPES["completions"], {}),
@@ -170,15 +171,28 @@ def test_null_is_absence_in_the_schema_too(schema: str):
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     """What readers ask for: the paths of objects, and the names of fields in them."""
-    found: set[tuple[str, str]] = set()
-    get = Fields.get
+    names: set[tuple[str, str]] = set()
+    init, refuse = Fields.__init__, RequestFields.refuse_unsupported
 
-    def recorded(self: Fields, key: str) -> Any:
-        found.add((re.sub(r"\b\d+\b", "*", self.path), key))
-        return get(self, key)
+    class RecordedData(dict[str, Any]):
+        path = ""
 
-    monkeypatch.setattr(Fields, "get", recorded)
-    return found
+        def get(self, key: str, default: Any = None) -> Any:
+            names.add((re.sub(r"\b\d+\b", "*", self.path), key))
+            return super().get(key, default)
+
+    def recorded(self: Fields, data: Any, path: str = "") -> None:
+        wrapped = RecordedData(data)
+        wrapped.path = path
+        init(self, wrapped, path)
+
+    def refused(self: RequestFields) -> None:
+        names.update((self.path, name) for name in self.refused)
+        refuse(self)
+
+    monkeypatch.setattr(Fields, "__init__", recorded)
+    monkeypatch.setattr(RequestFields, "refuse_unsupported", refused)
+    return names
 
 
 @pytest.mark.parametrize("schema", READERS)

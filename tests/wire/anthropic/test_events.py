@@ -23,8 +23,8 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call, Usage
+from callsmith.wire.anthropic.blocks import SIGNATURE
 from callsmith.wire.anthropic.events import EventReader, Heading, write_response
-from callsmith.wire.anthropic.messages import SIGNATURE
 from tests.wire.blocks import HEADING, events_of, sent_of, text, use
 from tests.wire.drawn import DECISIONS, reasons, said
 

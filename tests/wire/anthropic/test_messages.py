@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from callsmith.core.errors import LimitReached, ModelError, Rejected, TimedOut, Unavailable, UnknownName, UsageError
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool
+from callsmith.wire.anthropic.blocks import SIGNATURE
 from callsmith.wire.anthropic.common import ThreadsUnsupported, write_error, write_failure
 from callsmith.wire.anthropic.mcp import McpServer
-from callsmith.wire.anthropic.messages import DEFAULT_MAX_TOKENS, SIGNATURE, MessagesRequest, read_request, write_request
+from callsmith.wire.anthropic.messages import DEFAULT_MAX_TOKENS, MessagesRequest, read_request, write_request
 from tests.effort import tries
 from tests.wire.blocks import ADD, FILES, HI, SUB, TOOLSET, far_result, far_use, heard, read, result, said, text, use
 from tests.wire.drawn import BIASES, CALLS, NAMES, SCHEMAS, TOOLSETS, WORDS, bodies, odd, samplings

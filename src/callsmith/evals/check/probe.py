@@ -25,7 +25,6 @@ from callsmith.formats import formats
 from callsmith.formats.algebra import Calls, Format, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.inference.find_calls import find_calls
 from callsmith.models.presets import preset_for
-from callsmith.wire.upstream.dialects import base_url
 
 Probing: TypeAlias = "Callable[[Lab], Awaitable[None]]"
 F = TypeVar("F", bound=Callable[..., Any])
@@ -130,7 +129,7 @@ class Lab:
         """The answer to a body as it stands, whatever its status."""
         spoken = self.dialect.spoken
         own = spoken.headers(self.target.key) if headers is None else headers
-        base = base_url(self.target.url, spoken)
+        base = spoken.base_url(self.target.url)
         exchange = await self.target.send("POST", path or spoken.path, body, headers=own, base=base)
         if exchange.is_late:
             raise Late(exchange.failure)

@@ -68,9 +68,9 @@ def _read_server(entry: Fields, toolsets: Mapping[str, Fields]) -> McpServer:
         if older is not None:
             raise entry.error("tool_configuration", f"which tools are used is said in the mcp_toolset of {name!r}")
         return _with_toolset(name, url, toolsets[name], entry.path)
-    enabled = older.flag("enabled") if older else None
+    is_enabled = older is None or older.flag("enabled") is not False
     listed = None if older is None or older.get("allowed_tools") is None else older.texts("allowed_tools")
-    return McpServer(name, url, enabled is not False, listed=listed, at=entry.path)
+    return McpServer(name, url, is_enabled, listed=listed, at=entry.path)
 
 
 def _with_toolset(name: str, url: str, toolset: Fields, at: str = "") -> McpServer:

@@ -11,53 +11,38 @@ is refused by name. Calls have no ids in this dialect, so they get some here, an
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import cast
+from typing import ClassVar, cast
 
 from callsmith.core.schema import check_schema
 from callsmith.core.types.quantities import parse_duration
-from callsmith.core.values import Call, Json, Message, Output, Request, Role, Sampling
+from callsmith.core.values import Call, Choice, Json, Message, Output, Request, Role, Sampling
 from callsmith.wire.calls import read_arguments
+from callsmith.wire.declare.request_fields import (
+    Field,
+    RequestFields,
+    flag,
+    nested,
+    read_many,
+    required_text,
+    text,
+    value,
+)
+from callsmith.wire.declare.shared_fields import ModelFields, as_written
 from callsmith.wire.errors import Failure, describe_error
-from callsmith.wire.extensions import read_call_bias, read_policy
+from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.images import check_role, read_image_data, write_image_data
-from callsmith.wire.logprobs import read_wanted, write_wanted
+from callsmith.wire.logprobs import LogprobFields, write_wanted
 from callsmith.wire.openai.chat import (
     read_choice,
     read_functions,
     write_choice,
 )
-from callsmith.wire.sampling import read_sampling, write_sampling
+from callsmith.wire.sampling import SamplingFields, stop_texts, token_limit, write_sampling
 from callsmith.wire.tools import write_function
 
-# Fields that are not supported, each with the values that ask for nothing.
-NEUTRAL_PROMPT: Mapping[str, tuple[Json, ...]] = {
-    "context": ([],),
-    "height": (0,),
-    "images": ([],),
-    "raw": (False,),
-    "steps": (0,),
-    "suffix": ("",),
-    "template": ("",),
-    "width": (0,),
-}
-# Options of which nothing comes, and why that does no harm.
 _LOADING = "how a model is loaded was decided when the server began"
-OPTION_HINTS: Mapping[str, str] = {
-    **dict.fromkeys(
-        ("embedding_only", "f16_kv", "logits_all", "low_vram", "main_gpu", "num_batch", "num_ctx", "num_gpu"), _LOADING
-    ),
-    **dict.fromkeys(("num_thread", "numa", "use_mlock", "use_mmap", "vocab_only"), _LOADING),
-    "mirostat_eta": "it belongs to mirostat, which is refused",
-    "mirostat_tau": "it belongs to mirostat, which is refused",
-    "num_keep": "nothing is dropped from a prompt",
-}
-# Options that are not supported.
-NEUTRAL_OPTIONS: Mapping[str, tuple[Json, ...]] = {
-    "mirostat": (0,),
-    "penalize_newline": (True,),
-    "tfs_z": (1,),
-}
+_MIROSTAT = "it belongs to mirostat, which is refused"
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _WINDOW = 64  # tokens that a penalty looks back on where a request does not say
 _LEVELS = ("low", "medium", "high", "max")
@@ -77,89 +62,10 @@ class OllamaRequest:
     stay_seconds: float | None = None
 
 
-def read_chat(body: Json) -> OllamaRequest:
-    """The request to `/api/chat`; a UsageError names the field that is wrong."""
-    fields = Fields.of(body, "")
-    request = replace(
-        _read_request(fields, _read_messages(fields)),
-        tools=read_functions(fields, "tools"),
-        choice=read_choice(fields, "tool_choice"),
-        parallel=fields.flag("parallel_tool_calls"),
-        policy=read_policy(fields),
-        call_bias=read_call_bias(fields),
-    )
-    if request.tools:
-        request.choice.among(request.tools)
-    return _asked(fields, request)
-
-
-def read_generate(body: Json) -> OllamaRequest:
-    """The request to `/api/generate`: one prompt, with a system message before it."""
-    fields = Fields.of(body, "")
-    fields.refuse_unsupported(NEUTRAL_PROMPT)
-    system, prompt = fields.text("system"), fields.text("prompt")
-    messages = ((Message.system(system),) if system else ()) + (Message.user(prompt),) if prompt else ()
-    return _asked(fields, _read_request(fields, messages))
-
-
-def _asked(fields: Fields, request: Request) -> OllamaRequest:
-    asked = OllamaRequest(fields.text("model") or "", request, fields.flag("stream") is not False)
-    value = fields.get("keep_alive")
-    return asked if value is None else replace(asked, stays=True, stay_seconds=_read_keep_alive(fields, value))
-
-
-def _read_keep_alive(fields: Fields, value: Json) -> float | None:
-    """Seconds, or a text like "5m"; what is negative is for ever."""
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    try:
-        return parse_duration(value if isinstance(value, str) else str(value) if is_number else "")
-    except ValueError:
-        raise fields.error("keep_alive", 'expected seconds, or a text like "5m"') from None
-
-
-def _read_request(fields: Fields, messages: tuple[Message, ...]) -> Request:
-    sampling = replace(_read_options(fields), logprobs=read_wanted(fields))
-    prefill = bool(messages) and messages[-1].role == "assistant" and not messages[-1].calls
-    return Request(messages, sampling=sampling, thinking=_read_think(fields), output=_read_format(fields), prefill=prefill)
-
-
-def _read_options(fields: Fields) -> Sampling:
-    options = fields.object("options")
-    if options is None:
-        return Sampling()
-    options.refuse_unsupported(NEUTRAL_OPTIONS)
-    if options.get("num_predict") == -2:  # until the context is full, which is as far as no limit goes
-        options = Fields({**options.data, "num_predict": None}, options.path)
-    window = {"repeat_last_n": _WINDOW} if options.get("repeat_penalty") is not None else {}
-    return read_sampling(Fields({**window, **options.data}, options.path), "num_predict")
-
-
-def _read_think(fields: Fields) -> bool | None:
-    value = fields.get("think")
-    if isinstance(value, str):
-        if value not in _LEVELS:
-            raise fields.error("think", f"{value!r} is neither a boolean nor one of {', '.join(_LEVELS)}")
-        return True
-    return fields.flag("think")
-
-
-def _read_format(fields: Fields) -> Output | None:
-    value = fields.get("format")
-    if value is None or value == "":
-        return None
-    if value == "json":
-        return Output.json_object()
-    if not isinstance(value, Mapping):
-        raise fields.error("format", "is neither 'json' nor a JSON Schema")
-    schema = cast(Mapping[str, Json], value)
-    check_schema(schema, fields.at("format"))
-    return Output(schema, as_written=fields.flag("as_written") or False)
-
-
-def _read_messages(fields: Fields) -> tuple[Message, ...]:
+def _read_messages(fields: Fields, key: str) -> tuple[Message, ...]:
     waiting = _WaitingCalls()
     messages: list[Message] = []
-    for index, entry in enumerate(fields.objects("messages")):
+    for index, entry in enumerate(read_many(OllamaMessageFields, fields, key)):
         message = _read_message(entry, waiting, index)
         for call in message.calls:
             waiting.add(call)
@@ -191,17 +97,17 @@ class _WaitingCalls:
         return None
 
 
-def _read_message(fields: Fields, waiting: _WaitingCalls, number: int) -> Message:
-    spelled = fields.required_text("role")
-    if spelled not in _ROLES:
-        raise fields.error("role", f"{spelled!r} is none of {', '.join(_ROLES)}")
-    message = Message(_ROLES[spelled], fields.text("content") or "", images=read_image_data(fields, "images"))
+def _read_message(fields: "OllamaMessageFields", waiting: _WaitingCalls, number: int) -> Message:
+    role = fields.role
+    if role not in _ROLES:
+        raise fields.error("role", f"{role!r} is none of {', '.join(_ROLES)}")
+    message = Message(_ROLES[role], fields.content or "", images=fields.images or ())
     check_role(fields, "images", message)
     if message.role == "assistant":
-        calls = (_read_call(one, f"call_{number}_{at}") for at, one in enumerate(fields.objects("tool_calls")))
-        return replace(message, reasoning=fields.text("thinking") or "", calls=tuple(calls))
+        calls = (_read_call(call, f"call_{number}_{at}") for at, call in enumerate(fields.objects("tool_calls")))
+        return replace(message, reasoning=fields.thinking or "", calls=tuple(calls))
     if message.role == "tool":
-        name, call_id = fields.text("tool_name") or fields.text("name") or "", fields.text("tool_call_id") or ""
+        name, call_id = fields.tool_name or fields.name or "", fields.tool_call_id or ""
         if answered := waiting.take(name, call_id):
             name, call_id = answered.name, answered.id
         return replace(message, name=name, call_id=call_id)
@@ -210,11 +116,158 @@ def _read_message(fields: Fields, waiting: _WaitingCalls, number: int) -> Messag
 
 def _read_call(fields: Fields, spare_id: str) -> Call:
     function = fields.required_object("function")
-    value = function.get("arguments")
-    arguments: Json = read_arguments(value) if isinstance(value, str) else value
+    sent = function.get("arguments")
+    arguments: Json = read_arguments(sent) if isinstance(sent, str) else sent
     if arguments is not None and not isinstance(arguments, dict):
         raise function.error("arguments", "expected an object")
     return Call(function.required_text("name"), cast(dict[str, Json], arguments or {}), fields.text("id") or spare_id)
+
+
+class OllamaMessageFields(RequestFields):
+    """A message of a chat."""
+
+    role = required_text(type=" | ".join(f'"{role}"' for role in _ROLES))
+    content = text()
+    images = Field("string | string[]", read_image_data, "In Base64.")
+    thinking = text()
+    tool_calls = value("partial {id: string, function!: partial {name!: string, arguments: object | string, index: integer}}[]")
+    tool_name = text()
+    name = text("As tool_name.")
+    tool_call_id = text()
+
+
+class OllamaOptionFields(SamplingFields):
+    """How tokens are chosen."""
+
+    num_predict = token_limit(minimum=-2)
+    stop = stop_texts()
+    refused: ClassVar = {"mirostat": (0,), "penalize_newline": (True,), "tfs_z": (1,)}
+    ignored: ClassVar = {
+        **dict.fromkeys(("embedding_only", "f16_kv", "logits_all", "low_vram", "main_gpu", "num_batch", "num_ctx"), _LOADING),
+        **dict.fromkeys(("num_gpu", "num_thread", "numa", "use_mlock", "use_mmap", "vocab_only"), _LOADING),
+        "mirostat_eta": _MIROSTAT,
+        "mirostat_tau": _MIROSTAT,
+        "num_keep": "nothing is dropped from a prompt",
+    }
+
+    def read(self, logprobs: int | None) -> Sampling:
+        """The sampling that these options ask for."""
+        self.refuse_unsupported()
+        # With -2, an answer goes on until the context is full, which is as far as no limit goes.
+        limit = None if self.get("num_predict") == -2 else self.num_predict
+        sampling = self.read_sampling(limit, self.stop, logprobs)
+        looks_back = self.get("repeat_penalty") is not None and "repeat_last_n" not in self.data
+        return replace(sampling, penalty_window=_WINDOW) if looks_back else sampling
+
+
+def _read_keep_alive(fields: Fields, key: str) -> float | None:
+    """Seconds, or a text like "5m"; what is negative is for ever."""
+    value = fields.get(key)
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    try:
+        return parse_duration(value if isinstance(value, str) else str(value) if is_number else "")
+    except ValueError:
+        raise fields.error(key, 'expected seconds, or a text like "5m"') from None
+
+
+def _read_think(fields: Fields, key: str) -> bool | None:
+    value = fields.get(key)
+    if isinstance(value, str):
+        if value not in _LEVELS:
+            raise fields.error(key, f"{value!r} is neither a boolean nor one of {', '.join(_LEVELS)}")
+        return True
+    return fields.flag(key)
+
+
+def _read_format(fields: Fields, key: str) -> Output | None:
+    value = fields.get(key)
+    if value == "":
+        return None
+    if value == "json":
+        return Output.json_object()
+    if not isinstance(value, Mapping):
+        raise fields.error(key, "is neither 'json' nor a JSON Schema")
+    schema = cast(Mapping[str, Json], value)
+    check_schema(schema, fields.at(key))
+    return Output(schema, as_written=fields.flag("as_written") or False)
+
+
+class OllamaAnswerFields(ModelFields, LogprobFields, ExtensionFields):
+    """What both kinds of requests have."""
+
+    stream = flag("Whether the answer comes as a stream.", default=True)
+    format = Field('"" | "json" | object', _read_format, "json, or a JSON Schema that the answer has to fit.")
+    as_written = as_written()
+    think = Field('boolean | "low" | "medium" | "high" | "max"', _read_think)
+    keep_alive = Field("number | string", _read_keep_alive, "How long the model stays loaded: seconds, or 5m.")
+    options = nested(OllamaOptionFields)
+
+    def read(self, messages: tuple[Message, ...]) -> OllamaRequest:
+        """The request for an answer to these messages."""
+        options, logprobs = self.options, self.read_wanted()
+        prefill = bool(messages) and messages[-1].role == "assistant" and not messages[-1].calls
+        request = Request(
+            messages,
+            sampling=options.read(logprobs) if options else Sampling(logprobs=logprobs),
+            thinking=self.think,
+            output=self.format,
+            prefill=prefill,
+        )
+        stays = self.get("keep_alive") is not None
+        return OllamaRequest(self.model or "", request, self.stream is not False, stays, self.keep_alive)
+
+
+class OllamaChatFields(OllamaAnswerFields, ChoiceFields, component="OllamaChatRequest"):
+    """A chat to be continued."""
+
+    messages = Field(
+        OllamaMessageFields, _read_messages, "Without any, the model is loaded, or with keep_alive 0 unloaded.", is_array=True
+    )
+    tools = Field("ChatTool[]", read_functions)
+    tool_choice = Field("ToolChoice", read_choice)
+    parallel_tool_calls = flag()
+
+
+class OllamaGenerateFields(OllamaAnswerFields, component="OllamaGenerateRequest"):
+    """A prompt to be answered."""
+
+    prompt = text()
+    system = text()
+    refused: ClassVar = {
+        "context": ([],),
+        "height": (0,),
+        "images": ([],),
+        "raw": (False,),
+        "steps": (0,),
+        "suffix": ("",),
+        "template": ("",),
+        "width": (0,),
+    }
+
+
+def read_chat(body: Json) -> OllamaRequest:
+    """The request to `/api/chat`; a UsageError names the field that is wrong."""
+    fields = OllamaChatFields.of(body, "")
+    chat = fields.read(fields.messages or ())
+    request = replace(
+        chat.request,
+        tools=fields.tools or (),
+        choice=fields.tool_choice or Choice(),
+        parallel=fields.parallel_tool_calls,
+        policy=fields.tool_choice_policy,
+        call_bias=fields.call_bias,
+    )
+    if request.tools:
+        request.choice.among(request.tools)
+    return replace(chat, request=request)
+
+
+def read_generate(body: Json) -> OllamaRequest:
+    """The request to `/api/generate`: one prompt, with a system message before it."""
+    fields = OllamaGenerateFields.of(body, "")
+    fields.refuse_unsupported()
+    system = (Message.system(fields.system),) if fields.system else ()
+    return fields.read((*system, Message.user(fields.prompt)) if fields.prompt else ())
 
 
 def write_chat(asked: OllamaRequest) -> dict[str, Json]:

@@ -10,7 +10,7 @@ much likelier calls are then, as log odds.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import cast
+from typing import ClassVar, cast
 
 from callsmith.core.values import (
     Call,
@@ -23,38 +23,23 @@ from callsmith.core.values import (
     Tool,
 )
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.extensions import read_call_bias, read_policy
+from callsmith.wire.declare.request_fields import (
+    Field,
+    RequestFields,
+    RequiredField,
+    flag,
+    integer,
+    text,
+)
+from callsmith.wire.declare.shared_fields import CacheFields, ModelFields, StreamFields, read_output
+from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
-from callsmith.wire.logprobs import read_wanted, write_wanted
-from callsmith.wire.openai.output import read_output, write_output
-from callsmith.wire.sampling import UNSUPPORTED, read_sampling, write_sampling
+from callsmith.wire.logprobs import LogprobFields, write_wanted
+from callsmith.wire.openai.output import OutputFields, write_output
+from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts, token_limit, write_sampling
 from callsmith.wire.signed import NOTHING_SIGNED, Signed, add_details, signed_turn
-from callsmith.wire.tools import read_tools, write_function
-
-# Fields that are not supported, each with the values that ask for nothing.
-NEUTRAL: dict[str, tuple[Json, ...]] = {
-    **UNSUPPORTED,
-    "audio": (),
-    "chat_template": ("",),
-    "documents": ([],),
-    "echo": (False,),
-    "modalities": (["text"], []),
-    "moderation": (),
-    "web_search_options": (),
-}
-# Fields of which nothing comes, and why that does no harm. Whatever is not read, refused or one of these, no client knows.
-HINTS: dict[str, str] = {
-    "metadata": "for the caller's own lists",
-    "prediction": "answers come no faster, and are the same",
-    "prompt_cache_options": "every prompt is cached",
-    "prompt_cache_retention": "every prompt is cached, as long as there is room",
-    "safety_identifier": "nobody is watched here",
-    "service_tier": "there is one",
-    "store": "the answer is the same; completions cannot be fetched again",
-    "user": "callers are told apart by their keys",
-    "verbosity": "no model here was trained for it; clients send it unasked, like an effort",
-}
+from callsmith.wire.tools import ToolFields, read_tools, write_function
 
 MAX_CHOICES = 16  # answers to one request
 
@@ -86,61 +71,6 @@ class ChatRequest:
     shows_thoughts: bool = True
 
 
-def read_request(body: Json) -> ChatRequest:
-    """The request in a decoded JSON body; a UsageError names the field that is wrong."""
-    fields = Fields.of(body, "")
-    fields.refuse_unsupported(NEUTRAL)
-    legacy = fields.get("functions") is not None and fields.get("tools") is None
-    tools = read_functions(fields, "functions" if legacy else "tools")
-    choice = read_choice(fields, "tool_choice" if fields.get("tool_choice") is not None else "function_call")
-    if tools:
-        choice.among(tools)
-    options = fields.object("stream_options")
-    parallel = fields.flag("parallel_tool_calls")
-    limit = "max_tokens" if fields.get("max_completion_tokens") is None else "max_completion_tokens"
-    messages = _read_messages(fields)
-    return ChatRequest(
-        model=fields.text("model") or "",
-        request=Request(
-            cache_salt=fields.text("cache_salt") or "",
-            affinity=fields.text("prompt_cache_key") or "",
-            messages=messages,
-            tools=tools,
-            choice=choice,
-            parallel=False if legacy else parallel,  # one `function_call` is all the deprecated answer can hold
-            sampling=replace(read_sampling(fields, limit), logprobs=read_wanted(fields)),
-            thinking=read_thinking(fields),
-            output=read_output(fields),
-            policy=read_policy(fields),
-            call_bias=read_call_bias(fields),
-            prefill=_read_prefill(fields, messages[-1]),
-        ),
-        stream=fields.flag("stream") or False,
-        include_usage=(options.flag("include_usage") if options else None) or False,
-        legacy=legacy,
-        n=_read_n(fields),
-        shows_thoughts=fields.flag("include_reasoning") is not False,
-    )
-
-
-def _read_prefill(fields: Fields, last: Message) -> bool:
-    """Whether the last message is to be continued. The template's opening of a new answer belongs to it or to nothing."""
-    continues, opens = fields.flag("continue_final_message") or False, fields.flag("add_generation_prompt")
-    if opens is not None and opens == continues:
-        why = "must be false where the last message is continued" if continues else "false needs continue_final_message"
-        raise fields.error("add_generation_prompt", why)
-    if continues and (last.role != "assistant" or last.calls):
-        raise fields.error("continue_final_message", "the last message is none of the assistant's, or has calls")
-    return continues
-
-
-def _read_n(fields: Fields) -> int:
-    n = fields.integer("n", 1) or 1
-    if n > MAX_CHOICES:
-        raise fields.error("n", f"must be at most {MAX_CHOICES}, got {n}")
-    return n
-
-
 def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
     """The tools that are functions, wrapped or flat."""
     return fields.cached(key, _read_functions)
@@ -155,8 +85,6 @@ def _read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
 def read_choice(fields: Fields, key: str) -> Choice:
     """Which tools may or must be called, in any of the spellings there are."""
     value = fields.get(key)
-    if value is None:
-        return Choice()
     if isinstance(value, str):
         if value not in _MODES:
             raise fields.error(key, f"{value!r} is none of {', '.join(_MODES)} or an object that names a function")
@@ -184,12 +112,12 @@ def _read_allowed(fields: Fields) -> Choice:
     return Choice(_MODES[mode], tuple(names))
 
 
-def _read_messages(fields: Fields) -> tuple[Message, ...]:
-    if not fields.array("messages"):
-        raise fields.error("messages", "at least one message is required")
+def _read_messages(fields: Fields, key: str) -> tuple[Message, ...]:
+    if not fields.array(key):
+        raise fields.error(key, "at least one message is required")
     called = _Called()
     messages: list[Message] = []
-    for index, entry in enumerate(fields.objects("messages")):
+    for index, entry in enumerate(fields.objects(key)):
         messages.append(_read_message(entry, called, f"call_{index}"))
         for call in messages[-1].calls:
             called.names[call.id] = call.name
@@ -262,18 +190,128 @@ def _read_call(fields: Fields, call_id: str) -> Call:
     return Call(name, read_arguments(text) or {}, call_id, text)
 
 
-def read_thinking(fields: Fields) -> bool | None:
-    """Whether the model is to reason, where the request says."""
-    options = fields.object("chat_template_kwargs")
-    for key in options.data if options else ():
-        if key not in ("enable_thinking", "thinking"):
-            raise fields.error(f"chat_template_kwargs.{key}", "is not supported")
-    asked = (options.flag("enable_thinking"), options.flag("thinking")) if options else ()
-    for flag in asked:
-        if flag is not None:
-            return flag
-    effort = fields.text("reasoning_effort")
-    return None if effort is None else effort != "none"
+class FlatToolFields(ToolFields, component="FlatFunction"):
+    """A function that is not wrapped."""
+
+    type = text()
+
+
+def _read_template_options(fields: Fields, key: str) -> bool | None:
+    options = fields.required_object(key)
+    for name in options.data:
+        if name not in ("enable_thinking", "thinking"):
+            raise options.error(name, "is not supported")
+    enabled, thinking = options.flag("enable_thinking"), options.flag("thinking")
+    return thinking if enabled is None else enabled
+
+
+class ThinkingFields(RequestFields):
+    """Whether the model is to reason."""
+
+    chat_template_kwargs = Field("partial {enable_thinking: boolean, thinking: boolean}", _read_template_options)
+    reasoning_effort = text("none switches thinking off, anything else on.")
+
+    def read_thinking(self) -> bool | None:
+        """Whether the model is to reason, where the request says."""
+        wanted, effort = self.chat_template_kwargs, self.reasoning_effort
+        return wanted if wanted is not None or effort is None else effort != "none"
+
+
+class ChatFields(
+    ModelFields,
+    ChoiceFields,
+    SamplingFields,
+    LogprobFields,
+    OutputFields,
+    StreamFields,
+    ThinkingFields,
+    CacheFields,
+    ExtensionFields,
+    UnsupportedSampling,
+    component="ChatRequest",
+):
+    """A chat to be continued. Fields that are not listed are passed over."""
+
+    messages = RequiredField("ChatMessage[]", _read_messages, minItems=1)
+    tools = Field("ChatTool[]", read_functions)
+    tool_choice = Field("ToolChoice", read_choice)
+    parallel_tool_calls = flag()
+    functions = Field("ChatTool[]", read_functions, "Deprecated: tools.")
+    function_call = Field("ToolChoice", read_choice, "Deprecated: tool_choice.")
+    max_completion_tokens = token_limit("As max_tokens.")
+    max_tokens = token_limit()
+    stop = stop_texts()
+    n = integer(least=1, most=MAX_CHOICES)
+    include_reasoning = flag("Whether the answer shows the reasoning.")
+    continue_final_message = flag("Whether the model goes on from the last message.")
+    add_generation_prompt = flag("false with continue_final_message, else true.")
+
+    refused: ClassVar = {
+        "audio": (),
+        "chat_template": ("",),
+        "documents": ([],),
+        "echo": (False,),
+        "modalities": (["text"], []),
+        "moderation": (),
+        "web_search_options": (),
+    }
+    ignored: ClassVar = {
+        "metadata": "for the caller's own lists",
+        "prediction": "answers come no faster, and are the same",
+        "prompt_cache_options": "every prompt is cached",
+        "prompt_cache_retention": "every prompt is cached, as long as there is room",
+        "safety_identifier": "nobody is watched here",
+        "service_tier": "there is one",
+        "store": "the answer is the same; completions cannot be fetched again",
+        "user": "callers are told apart by their keys",
+        "verbosity": "no model here was trained for it; clients send it unasked, like an effort",
+    }
+
+
+def read_request(body: Json) -> ChatRequest:
+    """The request in a decoded JSON body; a UsageError names the field that is wrong."""
+    fields = ChatFields.of(body, "")
+    fields.refuse_unsupported()
+    legacy = fields.get("functions") is not None and fields.get("tools") is None
+    tools = (fields.functions if legacy else fields.tools) or ()
+    choice = fields.tool_choice or fields.function_call or Choice()
+    if tools:
+        choice.among(tools)
+    messages = fields.messages
+    limit = fields.max_tokens if fields.get("max_completion_tokens") is None else fields.max_completion_tokens
+    return ChatRequest(
+        model=fields.model or "",
+        request=Request(
+            cache_salt=fields.cache_salt or "",
+            affinity=fields.prompt_cache_key or "",
+            messages=messages,
+            tools=tools,
+            choice=choice,
+            parallel=False if legacy else fields.parallel_tool_calls,  # the deprecated answer holds one `function_call`
+            sampling=fields.read_sampling(limit, fields.stop, fields.read_wanted()),
+            thinking=fields.read_thinking(),
+            output=read_output(fields),
+            policy=fields.tool_choice_policy,
+            call_bias=fields.call_bias,
+            prefill=_read_prefill(fields, messages[-1]),
+        ),
+        stream=fields.stream or False,
+        include_usage=fields.stream_options or False,
+        legacy=legacy,
+        n=fields.n or 1,
+        shows_thoughts=fields.include_reasoning is not False,
+    )
+
+
+def _read_prefill(fields: ChatFields, last: Message) -> bool:
+    """Whether the last message is to be continued. The template's opening of a new answer belongs to it or to nothing."""
+    continues, opens = fields.continue_final_message or False, fields.add_generation_prompt
+    if opens is not None and opens == continues:
+        why = "must be false where the last message is continued" if continues else "false needs continue_final_message"
+        raise fields.error("add_generation_prompt", why)
+    if continues and (last.role != "assistant" or last.calls):
+        raise fields.error("continue_final_message", "the last message is none of the assistant's, or has calls")
+    return continues
 
 
 def write_request(chat: ChatRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:

@@ -7,25 +7,26 @@ sampling, penalties, structured output, `n`. `suffix` is refused by name, and so
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from itertools import accumulate
-from typing import cast
+from typing import ClassVar, TypeAlias, cast
 
 from callsmith.core.events import ModelEvent, Report, Stopped, Text
 from callsmith.core.values import Completion, Json, TokenLogprob, Usage
-from callsmith.wire.extensions import write_report
+from callsmith.wire.declare.request_fields import RequiredField, flag, integer
+from callsmith.wire.declare.shared_fields import CacheFields, ModelFields, StreamFields, read_output
+from callsmith.wire.extensions import ExtensionFields, write_report
 from callsmith.wire.fields import Fields, kind
-from callsmith.wire.logprobs import read_top, write_number
+from callsmith.wire.logprobs import top_logprobs, write_number
 from callsmith.wire.openai.chat_events import Heading, sum_usage
 from callsmith.wire.openai.common import write_usage
-from callsmith.wire.openai.output import read_output
-from callsmith.wire.sampling import UNSUPPORTED, read_sampling
+from callsmith.wire.openai.output import OutputFields
+from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts, token_limit
 
 MAX_COMPLETIONS = 64  # texts that one request may get, for all its prompts
 _OBJECT = "text_completion"
 DEFAULT_MAX_TOKENS = 16  # as others have it
-NEUTRAL: dict[str, tuple[Json, ...]] = {**UNSUPPORTED, "suffix": ("",)}
-HINTS: dict[str, str] = {"user": "callers are told apart by their keys"}
+Prompts: TypeAlias = tuple[str | tuple[int, ...], ...]  # texts, or the ids of tokens
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,49 +41,71 @@ class CompletionsRequest:
     echo: bool = False
 
 
-def read_request(body: Json) -> CompletionsRequest:
-    """The request in a decoded JSON body; a UsageError names the field that is wrong."""
-    fields = Fields.of(body, "")
-    fields.refuse_unsupported(NEUTRAL)
-    prompts, n, echo = read_prompts(fields), fields.integer("n", 1) or 1, fields.flag("echo") or False
-    if len(prompts) * n > MAX_COMPLETIONS:
-        raise fields.error("n" if n > 1 else "prompt", f"asks for {len(prompts) * n} texts, more than {MAX_COMPLETIONS}")
-    sampling = replace(read_sampling(fields, "max_tokens"), logprobs=read_top(fields, "logprobs"))
-    if fields.get("max_tokens") is None:
-        sampling = replace(sampling, max_tokens=DEFAULT_MAX_TOKENS)
-    if echo and sampling.logprobs is not None:
-        raise fields.error("echo", "the tokens of a prompt have no log probabilities here: ask for one of echo and logprobs")
-    options, output, session = fields.object("stream_options"), read_output(fields), fields.text("session_id") or ""
-    return CompletionsRequest(
-        fields.text("model") or "",
-        tuple(Completion(prompt, sampling, output, session, fields.text("cache_salt") or "") for prompt in prompts),
-        n,
-        fields.flag("stream") or False,
-        (options.flag("include_usage") if options else None) or False,
-        echo,
-    )
-
-
-def read_prompts(fields: Fields) -> tuple[str | tuple[int, ...], ...]:
+def read_prompts(fields: Fields, key: str) -> Prompts:
     """The prompts: one text or list of ids, or a list of such."""
-    value = fields.get("prompt")
+    value = fields.get(key)
     if isinstance(value, str):
         return (value,)
-    given = fields.array("prompt")
-    if not given:
-        raise fields.error("prompt", "is required: a text, the ids of tokens, or a list of such")
-    if all(_is_id(one) for one in given):
-        return (tuple(given),)
+    entries = fields.array(key)
+    if not entries:
+        raise fields.error(key, "is required: a text, the ids of tokens, or a list of such")
+    if all(_is_id(entry) for entry in entries):
+        return (tuple(entries),)
     prompts: list[str | tuple[int, ...]] = []
-    for index, one in enumerate(given):
-        if not isinstance(one, str) and not (isinstance(one, list) and one and all(map(_is_id, cast(list[Json], one)))):
-            raise fields.error(f"prompt.{index}", f"expected a text or the ids of tokens, got {kind(one)}")
-        prompts.append(one if isinstance(one, str) else tuple(cast(list[int], one)))
+    for index, entry in enumerate(entries):
+        if not isinstance(entry, str) and not (isinstance(entry, list) and entry and all(map(_is_id, cast(list[Json], entry)))):
+            raise fields.error(f"{key}.{index}", f"expected a text or the ids of tokens, got {kind(entry)}")
+        prompts.append(entry if isinstance(entry, str) else tuple(cast(list[int], entry)))
     return tuple(prompts)
 
 
 def _is_id(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
+
+
+def prompt_field() -> RequiredField[Prompts]:
+    return RequiredField(
+        "string | integer[] | (string | integer[])[]", read_prompts, "A text, the ids of tokens, or a list of such."
+    )
+
+
+class CompletionsFields(
+    ModelFields, SamplingFields, OutputFields, StreamFields, UnsupportedSampling, component="CompletionsRequest"
+):
+    """Texts to be continued as they stand."""
+
+    prompt = prompt_field()
+    max_tokens = token_limit(default=DEFAULT_MAX_TOKENS)
+    stop = stop_texts()
+    n = integer(least=1, most=MAX_COMPLETIONS)
+    echo = flag("Whether the prompt stands before the text.")
+    logprobs = top_logprobs()
+    cache_salt = CacheFields.cache_salt
+    session_id = ExtensionFields.session_id
+    refused: ClassVar = {"suffix": ("",)}
+    ignored: ClassVar = {"user": "callers are told apart by their keys"}
+
+
+def read_request(body: Json) -> CompletionsRequest:
+    """The request in a decoded JSON body; a UsageError names the field that is wrong."""
+    fields = CompletionsFields.of(body, "")
+    fields.refuse_unsupported()
+    prompts, n, echo = fields.prompt, fields.n or 1, fields.echo or False
+    if len(prompts) * n > MAX_COMPLETIONS:
+        raise fields.error("n" if n > 1 else "prompt", f"asks for {len(prompts) * n} texts, more than {MAX_COMPLETIONS}")
+    limit = DEFAULT_MAX_TOKENS if fields.get("max_tokens") is None else fields.max_tokens
+    sampling = fields.read_sampling(limit, fields.stop, fields.logprobs)
+    if echo and sampling.logprobs is not None:
+        raise fields.error("echo", "the tokens of a prompt have no log probabilities here: ask for one of echo and logprobs")
+    output, session, salt = read_output(fields), fields.session_id or "", fields.cache_salt or ""
+    return CompletionsRequest(
+        fields.model or "",
+        tuple(Completion(prompt, sampling, output, session, salt) for prompt in prompts),
+        n,
+        fields.stream or False,
+        fields.stream_options or False,
+        echo,
+    )
 
 
 @dataclass(slots=True)

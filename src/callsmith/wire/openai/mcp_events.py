@@ -1,4 +1,4 @@
-"""What MCP servers do in an answer of `/v1/responses`: tool events to items and their events, and back.
+"""What MCP servers do in an answer of `/v1/responses`: tool events to items and their events.
 
 response.output_item.added · response.mcp_list_tools.in_progress · .completed · response.output_item.done
 response.output_item.added · response.mcp_call.in_progress · response.mcp_call_arguments.delta · .done
@@ -13,13 +13,9 @@ from typing import TypeAlias
 from callsmith.core.choice import FIND_TOOLS, found_names
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
-from callsmith.wire.calls import read_arguments
 from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent, write_tool_event
-from callsmith.wire.fields import Fields
-from callsmith.wire.mcp_names import mcp_name
-from callsmith.wire.openai.mcp import error_text, write_listed, write_mcp_call
+from callsmith.wire.openai.mcp import write_listed, write_mcp_call
 from callsmith.wire.openai.responses_events import EventWriter, Heading, Status, StreamEvent
-from callsmith.wire.openai.responses_reader import EventReader
 from callsmith.wire.openai.tool_search import is_server_search, write_found, write_search
 
 
@@ -176,53 +172,3 @@ class McpWriter(EventWriter):
     def _whole(self, place: int, item: dict[str, Json]) -> StreamEvent:
         self._output[place] = item
         return self._event("response.output_item.done", output_index=place, item=item)
-
-
-class McpReader(EventReader):
-    """The stream's events to ours, with what MCP servers did. Tools go by `mcp_name`, calls by their approval if there is one."""
-
-    def read(self, sent: Json) -> list[McpEvent]:
-        """The events of one."""
-        fields = Fields.of(sent, "")
-        item = fields.object("item")
-        kind = item.text("type") if item else None
-        if item is None or not (kind or "").startswith("mcp_"):
-            return [*self.feed(sent)]
-        if fields.text("type") != "response.output_item.done":
-            return []
-        match kind:
-            case "mcp_call":
-                return _read_call(item)
-            case "mcp_approval_request":
-                id = item.required_text("id")
-                return [ConfirmationNeeded(id, _call(item, id))]
-            case "mcp_list_tools":
-                tools = (
-                    Tool(
-                        one.required_text("name"),
-                        one.text("description") or "",
-                        one.required_object("input_schema").data,
-                        side_effects=not (one.object("annotations") or Fields({})).flag("read_only"),
-                    )
-                    for one in item.objects("tools")
-                )
-                return [ListedTools(item.required_text("server_label"), tuple(tools), item.text("error") or "")]
-            case _:
-                return []
-
-
-def _call(item: Fields, id: str) -> Call:
-    text = item.text("arguments") or "{}"
-    name = mcp_name(item.required_text("server_label"), item.required_text("name"))
-    return Call(name, read_arguments(text) or {}, id, text)
-
-
-def _read_call(item: Fields) -> list[McpEvent]:
-    call = _call(item, item.text("approval_request_id") or item.required_text("id"))
-    output = item.text("output")
-    if output is not None:
-        return [ToolStarted(call), ToolFinished(Result(call.id, call.name, output))]
-    error = error_text(item.get("error"))
-    code, _, _ = error.partition(":")
-    failed = [ToolFinished(Result(call.id, call.name, error, ok=False, code=code))] if error else []
-    return [ToolStarted(call), *failed]

@@ -9,20 +9,14 @@ One of them a request: two constraints on one answer are refused, whichever they
 """
 
 import json
-from collections.abc import Callable, Mapping
-from typing import TypeAlias
 
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Json, Output
+from callsmith.wire.declare.request_fields import RequestFields
+from callsmith.wire.declare.shared_fields import OutputField, as_written, read_output
 from callsmith.wire.fields import Fields
 
-_Source: TypeAlias = Callable[[Fields, str], Output | None]
 _HARMLESS = "disable_"  # options of other grammar engines, about how they work and not about what is allowed
-
-
-def read_output(fields: Fields) -> Output | None:
-    """The one output a request asks for, if any."""
-    return _only(fields, _SOURCES)
 
 
 def write_output(output: Output | None) -> dict[str, Json]:
@@ -40,13 +34,8 @@ def write_output(output: Output | None) -> dict[str, Json]:
     return {"response_format": {"type": "json_schema", "json_schema": wanted}}
 
 
-def read_text_output(fields: Fields) -> Output | None:
-    """The one output a request to `/v1/responses` asks for: there the format stands under `text`."""
-    return _only(fields, {"text": _text_format, "structured_outputs": _structured_outputs})
-
-
 def write_text_output(output: Output | None) -> dict[str, Json]:
-    """The fields that `read_text_output` reads back as this output."""
+    """The fields of `/v1/responses` for this output: there the format stands under `text`."""
     written = write_output(output)
     format = written.pop("response_format", None)
     if format is None:
@@ -54,7 +43,8 @@ def write_text_output(output: Output | None) -> dict[str, Json]:
     return {"text": {"format": {"type": format["type"], **format.get("json_schema", {})}}}
 
 
-def _text_format(fields: Fields, key: str) -> Output | None:
+def read_text_format(fields: Fields, key: str) -> Output | None:
+    """The output that `text` of `/v1/responses` asks for."""
     text = fields.required_object(key)
     format = text.object("format")
     if format is None:
@@ -62,17 +52,6 @@ def _text_format(fields: Fields, key: str) -> Output | None:
     if format.text("type") == "json_schema" and format.get("json_schema") is None:  # what chat completions wrap is flat here
         return _schema(format, "schema", strict=format.flag("strict") or False)
     return _response_format(text, "format")
-
-
-def _only(fields: Fields, sources: Mapping[str, _Source]) -> Output | None:
-    found: dict[str, Output] = {}
-    for key, read in sources.items():
-        output = None if fields.get(key) is None else read(fields, key)
-        if output is not None:
-            for other in found:
-                raise fields.error(key, f"an answer can be constrained once, and {fields.at(other)} does so already")
-            found[key] = output
-    return next(iter(found.values()), None)
 
 
 def _response_format(fields: Fields, key: str) -> Output | None:
@@ -123,28 +102,43 @@ def _any_object(fields: Fields, key: str) -> Output | None:
 
 
 def _structured_outputs(fields: Fields, key: str) -> Output | None:
-    inner = fields.required_object(key)
+    inner = StructuredOutputs.of(fields.get(key), fields.at(key))
     for name, value in inner.data.items():
-        if name not in (*_STRUCTURED, "as_written") and not name.startswith(_HARMLESS) and value is not None:
+        if name not in StructuredOutputs.declared and not name.startswith(_HARMLESS) and value is not None:
             raise inner.error(name, "is not supported")
-    return _only(inner, _STRUCTURED)
+    return read_output(inner)
 
 
-_STRUCTURED: Mapping[str, _Source] = {
-    "json": _schema,
-    "json_object": _any_object,
-    "choice": _choices,
-    "regex": _pattern,
-    "grammar": _grammar,
-}
-_SOURCES: Mapping[str, _Source] = {
-    "response_format": _response_format,
-    "guided_json_schema": _schema,
-    "json_schema": _schema,
-    "guided_json": _schema,
-    "guided_choice": _choices,
-    "guided_regex": _pattern,
-    "guided_grammar": _grammar,
-    "grammar": _grammar,
-    "structured_outputs": _structured_outputs,
-}
+_SCHEMA = "object | string"
+_SCHEMA_AGAIN = "As guided_json_schema."
+
+
+class StructuredOutputs(RequestFields, component="StructuredOutputs"):
+    """What the answer has to be, as vLLM has it."""
+
+    json = OutputField(_SCHEMA, _schema)
+    json_object = OutputField("boolean", _any_object)
+    choice = OutputField("string | string[]", _choices)
+    regex = OutputField("string", _pattern)
+    grammar = OutputField("string", _grammar)
+    as_written = as_written()
+
+
+class StructuredFields(RequestFields):
+    """What vLLM adds to every dialect."""
+
+    structured_outputs = OutputField("StructuredOutputs", _structured_outputs)
+
+
+class OutputFields(StructuredFields):
+    """What an answer has to be, in chat completions and completions. One of them a request."""
+
+    response_format = OutputField("ResponseFormat", _response_format)
+    guided_json_schema = OutputField(_SCHEMA, _schema, "The answer fits this JSON Schema, which may come as text.")
+    json_schema = OutputField(_SCHEMA, _schema, _SCHEMA_AGAIN)
+    guided_json = OutputField(_SCHEMA, _schema, _SCHEMA_AGAIN)
+    guided_choice = OutputField("string | string[]", _choices, "The answer is one of these texts.")
+    guided_regex = OutputField("string", _pattern, "The answer fits this regular expression.")
+    guided_grammar = OutputField("string", _grammar, "The answer fits this grammar: Lark, or llama.cpp's GBNF.")
+    grammar = OutputField("string", _grammar, "As guided_grammar.")
+    as_written = as_written()

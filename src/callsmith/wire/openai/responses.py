@@ -10,15 +10,17 @@ understood as they are there. Of MCP servers those can be used that are configur
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 from callsmith.core.values import Choice, Json, Message, Request, Tool
-from callsmith.wire.extensions import read_call_bias, read_policy
+from callsmith.wire.declare.request_fields import Field, flag, integer, nested, text, texts
+from callsmith.wire.declare.shared_fields import CacheFields, ModelFields, OutputField, read_output
+from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
-from callsmith.wire.logprobs import read_top
+from callsmith.wire.logprobs import top_logprobs
 from callsmith.wire.mcp_names import MCP, mcp_name, split_mcp_name
-from callsmith.wire.openai.chat import read_choice, read_thinking
+from callsmith.wire.openai.chat import ThinkingFields, read_choice
 from callsmith.wire.openai.items import flat_name, item_kind, read_items, write_items
 from callsmith.wire.openai.mcp import (
     Decisions,
@@ -28,31 +30,12 @@ from callsmith.wire.openai.mcp import (
     read_server,
     write_server,
 )
-from callsmith.wire.openai.output import read_text_output, write_text_output
+from callsmith.wire.openai.output import StructuredFields, read_text_format, write_text_output
 from callsmith.wire.openai.tool_search import TOOL_SEARCH, is_server_search, plain_searches
-from callsmith.wire.sampling import read_sampling, write_sampling
+from callsmith.wire.sampling import SamplingFields, stop_texts, token_limit, write_sampling
 from callsmith.wire.signed import NOTHING_SIGNED, Signed
-from callsmith.wire.tools import read_tools
+from callsmith.wire.tools import ToolFields, read_tools
 
-# Fields that are not supported, each with the values that ask for nothing.
-NEUTRAL: Mapping[str, tuple[Json, ...]] = {
-    "access_programs": ({},),
-    "context_management": ([],),
-    "image": ({},),
-    "moderation": (),
-    "prompt": (),
-    "truncation": ("disabled",),
-}
-# Fields of which nothing comes but that some are repeated in the response, and why that does no harm.
-HINTS: Mapping[str, str] = {
-    "metadata": "for the caller's own lists",
-    "prompt_cache_options": "every prompt is cached",
-    "prompt_cache_retention": "every prompt is cached, as long as there is room",
-    "safety_identifier": "nobody is watched here",
-    "service_tier": "there is one",
-    "stream_options": "all it could ask for is padding against eavesdroppers",
-    "user": "callers are told apart by their keys",
-}
 _LOGPROBS = "message.output_text.logprobs"
 
 # What of a request is repeated in its response as it came, and what stands there if it did not come.
@@ -108,75 +91,17 @@ class ResponsesRequest:
     repeated: Mapping[str, Json] = field(default_factory=dict[str, Json], compare=False)
 
 
-def read_references(body: Json) -> StoredReferences:
-    """What has to be looked up before this body can be read."""
-    fields = Fields.of(body, "")
-    named = (item.required_text("id") for item in _own_items(fields) if _refers(item))
-    previous, conversation = fields.text("previous_response_id") or "", _read_conversation(fields)
-    if previous and conversation:
-        raise fields.error("conversation", "cannot be used together with previous_response_id")
-    return StoredReferences(previous, tuple(named), conversation)
-
-
-def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, Json] | None = None) -> ResponsesRequest:
-    """The request in a decoded JSON body; a UsageError names the field that is wrong.
-
-    `earlier` are the items of the conversation it continues, `known` those it refers to, by id.
-    """
-    fields = Fields.of(body, "")
-    fields.refuse_unsupported(NEUTRAL)
-    tools, spaces = fields.cached("tools", _read_tools)
-    servers = tuple(read_server(entry) for entry in _known_tools(fields) if _kind(entry) == MCP)
-    choice = _read_choice(fields)
-    if tools and not servers:
-        choice.among(tools)
-    own = _own_items(fields)
-    items = _all_items(own, earlier, known or {})
-    _check_outputs(own, items)
-    plain, decisions = plain_items(plain_searches(items))
-    store = fields.flag("store")
-    return ResponsesRequest(
-        model=fields.text("model") or "",
-        request=Request(
-            cache_salt=fields.text("cache_salt") or "",
-            affinity=fields.text("prompt_cache_key") or "",
-            messages=_read_messages(fields, plain),
-            tools=tools,
-            choice=choice,
-            parallel=fields.flag("parallel_tool_calls"),
-            sampling=replace(read_sampling(fields, "max_output_tokens"), logprobs=_read_logprobs(fields)),
-            thinking=_read_thinking(fields),
-            output=read_text_output(fields),
-            policy=read_policy(fields),
-            call_bias=read_call_bias(fields),
-        ),
-        stream=fields.flag("stream") or False,
-        store=True if store is None else store,
-        background=fields.flag("background") or False,
-        previous=fields.text("previous_response_id") or "",
-        max_tool_calls=fields.integer("max_tool_calls", 0),
-        namespaces=spaces,
-        servers=servers,
-        decisions=decisions,
-        listed=listed_servers(items),
-        input=tuple(item.data for item in own),
-        repeated=_repeated(fields),
-    )
-
-
-def _read_conversation(fields: Fields) -> str:
+def _read_conversation(fields: Fields, key: str) -> str:
     """The id of the conversation a request belongs to: a string, or an object that has it."""
-    given = fields.get("conversation")
-    return (
-        given if isinstance(given, str) else "" if given is None else fields.required_object("conversation").required_text("id")
-    )
+    value = fields.get(key)
+    return value if isinstance(value, str) else fields.required_object(key).required_text("id")
 
 
-def _own_items(fields: Fields) -> list[Fields]:
-    given = fields.get("input")
-    if isinstance(given, str):
-        return [Fields({"role": "user", "content": given}, fields.at("input"))]
-    return list(fields.objects("input"))
+def _read_input(fields: Fields, key: str) -> list[Fields]:
+    value = fields.get(key)
+    if isinstance(value, str):
+        return [Fields({"role": "user", "content": value}, fields.at(key))]
+    return list(fields.objects(key))
 
 
 def _all_items(own: Sequence[Fields], earlier: Sequence[Json], known: Mapping[str, Json]) -> list[Fields]:
@@ -193,19 +118,15 @@ def _check_outputs(own: Sequence[Fields], items: Sequence[Fields]) -> None:
             raise item.error("call_id", f"there is no call {item.text('call_id')!r} of which this is the output")
 
 
-def _read_messages(fields: Fields, items: Sequence[Fields]) -> tuple[Message, ...]:
-    messages = read_items(items)
-    if not messages:
-        raise fields.error("input", "at least one item is required")
-    instructions = fields.text("instructions")
-    return (Message.system(instructions), *messages) if instructions else messages
-
-
 def _refers(item: Fields) -> bool:
     return item_kind(item) == "item_reference"
 
 
-def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
+def _read_tools(fields: Fields, key: str) -> tuple[tuple[Tool, ...], Namespaces]:
+    return fields.cached(key, _read_functions)
+
+
+def _read_functions(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
     for entry in _known_tools(fields):
@@ -233,37 +154,148 @@ def _kind(entry: Fields) -> str:
     return entry.text("type") or "function"
 
 
-def _read_choice(fields: Fields) -> Choice:
+def _read_choice(fields: Fields, key: str) -> Choice:
     """The choice. Tools of MCP servers are chosen by their `mcp_name`, since their names here are not known."""
-    said = fields.get("tool_choice")
-    if not isinstance(said, Mapping) or fields.required_object("tool_choice").get("type") != MCP:
-        return read_choice(fields, "tool_choice")
-    named = fields.required_object("tool_choice")
-    return Choice.only(mcp_name(named.required_text("server_label"), named.text("name") or "*"))
+    choice = fields.required_object(key) if isinstance(fields.get(key), Mapping) else None
+    if choice is None or choice.get("type") != MCP:
+        return read_choice(fields, key)
+    return Choice.only(mcp_name(choice.required_text("server_label"), choice.text("name") or "*"))
 
 
-def _read_thinking(fields: Fields) -> bool | None:
-    reasoning = fields.object("reasoning")
-    effort = reasoning.text("effort") if reasoning else None
-    return read_thinking(fields) if effort is None else effort != "none"
+class ResponsesToolFields(ToolFields, component="ResponsesFunction"):
+    """A function that the model may call, flat or as chat completions wrap it."""
+
+    type = text(type='"function"')
+    function = nested(ToolFields)
+    name = text()
 
 
-def _read_logprobs(fields: Fields) -> int | None:
-    top = read_top(fields, "top_logprobs")
-    return top or (0 if _LOGPROBS in fields.texts("include") else None)
+class ResponsesFields(
+    ModelFields,
+    ChoiceFields,
+    SamplingFields,
+    ThinkingFields,
+    StructuredFields,
+    CacheFields,
+    ExtensionFields,
+    component="ResponsesRequest",
+):
+    """What the model is to answer. Fields that are not listed are passed over."""
+
+    input = Field("string | InputItem[]", _read_input, "A text, or items.")
+    instructions = text("The system's message.")
+    previous_response_id = text("The response that this one goes on from.")
+    conversation = Field("string | {id: string}", _read_conversation, "The conversation that the response is added to.")
+    tools = Field("ResponsesTool[]", _read_tools)
+    tool_choice = Field("ToolChoice", _read_choice)
+    parallel_tool_calls = flag()
+    max_tool_calls = integer("How many of the server's tools may be called.", least=0)
+    max_output_tokens = token_limit()
+    stop = stop_texts()
+    top_logprobs = top_logprobs()
+    include = texts("message.output_text.logprobs; others are passed over.")
+    text_format = OutputField("partial {format: TextFormat, verbosity: any}", read_text_format, name="text")
+    reasoning = Field("partial {effort: string, summary: string}", Fields.object, "The effort none switches thinking off.")
+    store = flag("Whether the response is stored; it is, unless false.")
+    background = flag("Whether the answer goes on when the client is gone.")
+
+    refused: ClassVar = {
+        "access_programs": ({},),
+        "context_management": ([],),
+        "image": ({},),
+        "moderation": (),
+        "prompt": (),
+        "truncation": ("disabled",),
+    }
+    ignored: ClassVar = {
+        "metadata": "for the caller's own lists",
+        "prompt_cache_options": "every prompt is cached",
+        "prompt_cache_retention": "every prompt is cached, as long as there is room",
+        "safety_identifier": "nobody is watched here",
+        "service_tier": "there is one",
+        "stream_options": "all it could ask for is padding against eavesdroppers",
+        "user": "callers are told apart by their keys",
+    }
+
+    def read_thinking(self) -> bool | None:
+        effort = self.reasoning.text("effort") if self.reasoning else None
+        return super().read_thinking() if effort is None else effort != "none"
+
+    def read_wanted(self) -> int | None:
+        """How many of the likeliest tokens are to be listed for each. None: none, and no others."""
+        return self.top_logprobs or (0 if _LOGPROBS in (self.include or ()) else None)
 
 
-def _repeated(fields: Fields) -> dict[str, Json]:
-    given = {name: fields.get(name) for name in _REPEATED}
-    reasoning = fields.object("reasoning")
+def read_references(body: Json) -> StoredReferences:
+    """What has to be looked up before this body can be read."""
+    fields = ResponsesFields.of(body, "")
+    named = (item.required_text("id") for item in fields.input or () if _refers(item))
+    previous, conversation = fields.previous_response_id or "", fields.conversation or ""
+    if previous and conversation:
+        raise fields.error("conversation", "cannot be used together with previous_response_id")
+    return StoredReferences(previous, tuple(named), conversation)
+
+
+def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, Json] | None = None) -> ResponsesRequest:
+    """The request in a decoded JSON body; a UsageError names the field that is wrong.
+
+    `earlier` are the items of the conversation it continues, `known` those it refers to, by id.
+    """
+    fields = ResponsesFields.of(body, "")
+    fields.refuse_unsupported()
+    tools, spaces = fields.tools or ((), {})
+    servers = tuple(read_server(entry) for entry in _known_tools(fields) if _kind(entry) == MCP)
+    choice = fields.tool_choice or Choice()
+    if tools and not servers:
+        choice.among(tools)
+    own = fields.input or []
+    items = _all_items(own, earlier, known or {})
+    _check_outputs(own, items)
+    plain, decisions = plain_items(plain_searches(items))
+    messages = read_items(plain)
+    if not messages:
+        raise fields.error("input", "at least one item is required")
+    system = (Message.system(fields.instructions),) if fields.instructions else ()
+    return ResponsesRequest(
+        model=fields.model or "",
+        request=Request(
+            cache_salt=fields.cache_salt or "",
+            affinity=fields.prompt_cache_key or "",
+            messages=(*system, *messages),
+            tools=tools,
+            choice=choice,
+            parallel=fields.parallel_tool_calls,
+            sampling=fields.read_sampling(fields.max_output_tokens, fields.stop, fields.read_wanted()),
+            thinking=fields.read_thinking(),
+            output=read_output(fields),
+            policy=fields.tool_choice_policy,
+            call_bias=fields.call_bias,
+        ),
+        stream=fields.stream or False,
+        store=fields.store is not False,
+        background=fields.background or False,
+        previous=fields.previous_response_id or "",
+        max_tool_calls=fields.max_tool_calls,
+        namespaces=spaces,
+        servers=servers,
+        decisions=decisions,
+        listed=listed_servers(items),
+        input=tuple(item.data for item in own),
+        repeated=_repeated(fields),
+    )
+
+
+def _repeated(fields: ResponsesFields) -> dict[str, Json]:
+    sent = {name: fields.get(name) for name in _REPEATED}
+    reasoning = fields.reasoning
     return {
-        **{name: _REPEATED[name] if value is None else value for name, value in given.items()},
-        "background": fields.flag("background") or False,
-        "conversation": {"id": conversation} if (conversation := _read_conversation(fields)) else None,
+        **{name: _REPEATED[name] if value is None else value for name, value in sent.items()},
+        "background": fields.background or False,
+        "conversation": {"id": fields.conversation} if fields.conversation else None,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
         "tools": [_repeated_tool(entry) for entry in fields.objects("tools") if _kind(entry) in (*_KNOWN, TOOL_SEARCH)],
-        "top_logprobs": fields.integer("top_logprobs") or 0,
+        "top_logprobs": fields.top_logprobs or 0,
         "truncation": "disabled",
     }
 
@@ -273,8 +305,8 @@ def _repeated_tool(entry: Fields) -> dict[str, Json]:
     if _kind(entry) != "function":
         return dict(entry.data)
     function = entry.object("function") or entry
-    given = {key: value for key, value in function.data.items() if value is not None}
-    return {"description": None, "parameters": None, "strict": False, **given, "type": "function"}
+    sent = {key: value for key, value in function.data.items() if value is not None}
+    return {"description": None, "parameters": None, "strict": False, **sent, "type": "function"}
 
 
 def write_request(asked: ResponsesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:

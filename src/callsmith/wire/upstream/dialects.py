@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from callsmith.core.errors import ModelError, UnknownName, UsageError, shorten
@@ -35,19 +35,37 @@ class AnswerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamDialect:
-    """A dialect, spoken by a client. `is_lines`: a stream is lines of JSON, and no server-sent events."""
+    """A dialect, spoken by a client.
+
+    `is_lines`: a stream is lines of JSON, and no server-sent events. `key_header` carries the key, with `key_prefix` before it;
+    `constant_headers` are sent in any case. `outside` are the ends of an address below which its paths do not begin.
+    `ends_with_usage`: what an answer has cost may come behind its last choice. `counts_tokens`: whether it can be asked what a
+    request would cost. `list_path` is where a server lists its models.
+    """
 
     name: str
     path: str
     write: Callable[[str, Request, Signed, Quirks], dict[str, Json]]
     reader: Callable[[], AnswerReader]
     is_lines: bool = False
+    key_header: str = "authorization"
+    key_prefix: str = "Bearer "
+    constant_headers: Mapping[str, str] = field(default_factory=dict[str, str])
+    outside: tuple[str, ...] = ()
+    ends_with_usage: bool = False
+    counts_tokens: bool = False
+    list_path: str = "models"
 
     def headers(self, key: str) -> dict[str, str]:
         """The headers that carry a key, and what else this API wants."""
-        if self.name == "anthropic":
-            return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
-        return {"authorization": f"Bearer {key}"} if key else {}
+        return {**self.constant_headers, **({self.key_header: self.key_prefix + key} if key else {})}
+
+    def base_url(self, url: str) -> str:
+        """Where the paths of this dialect begin."""
+        url = url.rstrip("/")
+        for end in self.outside:
+            url = url.removesuffix(end)
+        return url
 
 
 def _write_chat(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
@@ -85,12 +103,29 @@ def _write_ollama(model: str, request: Request, _: Signed, quirks: Quirks) -> di
 
 
 DIALECTS: Mapping[str, UpstreamDialect] = {
-    one.name: one
-    for one in (
-        UpstreamDialect("chat", "chat/completions", _write_chat, chat_events.EventReader),
+    dialect.name: dialect
+    for dialect in (
+        UpstreamDialect("chat", "chat/completions", _write_chat, chat_events.EventReader, ends_with_usage=True),
         UpstreamDialect("responses", "responses", _write_responses, responses_reader.EventReader),
-        UpstreamDialect("anthropic", "messages", _write_messages, anthropic_events.EventReader),
-        UpstreamDialect("ollama", "api/chat", _write_ollama, ollama_events.LineReader, is_lines=True),
+        UpstreamDialect(
+            "anthropic",
+            "messages",
+            _write_messages,
+            anthropic_events.EventReader,
+            key_header="x-api-key",
+            key_prefix="",
+            constant_headers={"anthropic-version": "2023-06-01"},
+            counts_tokens=True,
+        ),
+        UpstreamDialect(
+            "ollama",
+            "api/chat",
+            _write_ollama,
+            ollama_events.LineReader,
+            is_lines=True,
+            outside=("/v1", "/api"),
+            list_path="api/tags",
+        ),
     )
 }
 
@@ -100,12 +135,6 @@ def dialect_named(name: str) -> UpstreamDialect:
     if name not in DIALECTS:
         raise UnknownName("API", name, DIALECTS, field="api")
     return DIALECTS[name]
-
-
-def base_url(url: str, dialect: UpstreamDialect) -> str:
-    """Where the paths of a dialect begin: Ollama's are not below the version that the others are below."""
-    plain = url.rstrip("/")
-    return plain.removesuffix("/v1").removesuffix("/api") if dialect.name == "ollama" else plain
 
 
 class AnswerDecoder:
@@ -131,8 +160,8 @@ class AnswerDecoder:
 
     @property
     def is_done(self) -> bool:
-        """Whether nothing comes any more: behind the last choice of a chat completion its cost may still come."""
-        return self._is_marked or (self.has_ended and self._dialect.name != "chat")
+        """Whether nothing comes any more."""
+        return self._is_marked or (self.has_ended and not self._dialect.ends_with_usage)
 
     @property
     def signed(self) -> Json:

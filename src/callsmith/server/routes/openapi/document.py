@@ -14,7 +14,8 @@ from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from callsmith.core.values import Json
 from callsmith.wire import schemas
-from callsmith.wire.schemas.notation import Operation, Schema, resolve
+from callsmith.wire.declare.notation import Schema, parse_types
+from callsmith.wire.declare.operation import Operation, term_schema
 
 _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 _JSON = "application/json"
@@ -45,10 +46,12 @@ def operations() -> dict[str, Operation]:
 @cache
 def _tables() -> tuple[dict[str, tuple[str, Operation]], dict[str, Schema]]:
     """The operations of all tables, by method and path and with their tags; and all schemas."""
-    modules = [import_module(f"{schemas.__name__}.{found.name}") for found in iter_modules(schemas.__path__)]
-    tables = [vars(module) for module in modules]
-    operations = {at: (table["TITLE"], one) for table in tables for at, one in table.get("OPERATIONS", {}).items()}
-    return operations, {name: schema for table in tables for name, schema in table.get("SCHEMAS", {}).items()}
+    tables = [vars(import_module(f"{schemas.__name__}.{module.name}")) for module in iter_modules(schemas.__path__)]
+    operations = {at: (table["TITLE"], operation) for table in tables for at, operation in table.get("OPERATIONS", {}).items()}
+    requests = {fields.component: fields.schema() for table in tables for fields in table.get("REQUESTS", ())}
+    return operations, requests | {
+        name: schema for table in tables for name, schema in parse_types(table.get("TYPES", "")).items()
+    }
 
 
 def _served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
@@ -62,16 +65,19 @@ def _served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
 
 def _write_operation(at: str, operation: Operation) -> dict[str, Json]:
     in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in _PARAMETER.findall(at)]
-    in_query = [{"name": one.name, "in": "query", "description": one.about, "schema": one.schema} for one in operation.parameters]
+    in_query = [
+        {"name": parameter.name, "in": "query", "description": parameter.about, "schema": parameter.schema()}
+        for parameter in operation.parameters
+    ]
     body = operation.body is not None and {
         "required": True,
-        "content": {_JSON: {"schema": resolve(operation.body), **_example(operation)}},
+        "content": {_JSON: {"schema": term_schema(operation.body), **_example(operation)}},
     }
     content: dict[str, Json] = {}
     if operation.answer is not None:
-        content[operation.answer_media] = {"schema": resolve(operation.answer)}
+        content[operation.answer_media] = {"schema": term_schema(operation.answer)}
     if operation.frame is not None:
-        content[operation.media] = {"schema": resolve(operation.frame)}
+        content[operation.media] = {"schema": term_schema(operation.frame)}
     written: dict[str, Json] = {
         "operationId": re.sub(r"\W+", "_", at.lower()).strip("_"),
         "summary": operation.summary,
@@ -80,7 +86,7 @@ def _write_operation(at: str, operation: Operation) -> dict[str, Json]:
         "requestBody": body,
         "responses": {
             "200": {"description": "The answer.", **({"content": content} if content else {})},
-            "default": {"description": "An error.", "content": {_JSON: {"schema": resolve(operation.error)}}},
+            "default": {"description": "An error.", "content": {_JSON: {"schema": term_schema(operation.error)}}},
         },
     }
     return {name: value for name, value in written.items() if value}
