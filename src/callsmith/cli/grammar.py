@@ -130,7 +130,7 @@ def _report(unenforced: tuple[tuple[str, str], ...]) -> None:
 
 def _judge(lines: "Iterable[bytes]", as_written: bool) -> None:
     """A verdict for each line, as it comes; how many there are so far is told where somebody watches."""
-    from callsmith.evals.schemas import SchemaJudge
+    from callsmith.models.schema_judge import SchemaJudge
 
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     with SchemaJudge(as_written=as_written) as judge:

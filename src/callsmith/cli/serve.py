@@ -102,7 +102,6 @@ def _serve(settings: "Settings") -> None:
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.network.origins import is_loopback
-    from callsmith.server.node import open_node
     from callsmith.server.store import StoreLimits, open_store
     from callsmith.tools.mcp.elicitation import ClientFeatures
 
@@ -126,16 +125,7 @@ def _serve(settings: "Settings") -> None:
                 host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
                 for line in asking(asked) if llm.tools_require_confirmation_for_side_effects else ():
                     echo(line, err=True, fg="yellow")
-                node = open_node(settings.bus)
-                app = create_app(
-                    models,
-                    tools=toolset,
-                    settings=settings,
-                    store=store,
-                    mcp=host,
-                    bus=node.bus,
-                    authenticator=node.authenticator,
-                )
+                app = create_app(models, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(GracefulShutdown(app), models, listener, banner, settings)
         finally:
             asyncio.run(_close(models))  # once more does no harm, and the server may never have begun

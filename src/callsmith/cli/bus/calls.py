@@ -113,7 +113,7 @@ async def _chat(
     from callsmith.core.events import ConfirmationNeeded, TurnEnded
     from callsmith.core.ports import Context
     from callsmith.runtime.loop import run
-    from callsmith.server.node import bus_tools
+    from callsmith.server.parts.bus.node import bus_tools
     from callsmith.tools.wrap import Confirmed
 
     console = Console(highlight=False)

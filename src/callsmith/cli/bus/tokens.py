@@ -102,7 +102,7 @@ def revoke_token(
     from callsmith.bus.trust.identity import is_node_id
     from callsmith.bus.trust.revocations import RevocationFile
     from callsmith.bus.trust.tokens import PREFIX
-    from callsmith.server.node import revocation_file
+    from callsmith.server.parts.bus.node import revocation_file
 
     given = _text(token)
     kind = "issuer" if is_node_id(given) else "token"
