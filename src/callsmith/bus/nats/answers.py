@@ -5,13 +5,13 @@ from collections import deque
 from collections.abc import Callable
 
 from callsmith.bus.flow import WINDOW
-from callsmith.bus.nats.messages import PART, Message, decode, is_from, reply_bytes
+from callsmith.bus.nats.messages import PART, NatsMessage, decode, is_from, reply_bytes
 from callsmith.bus.nats.replies import MOST_BYTES
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame, read_frame
 
 
-class Answer:
+class IncomingAnswer:
     """The answer to a call, while it comes in.
 
     `node` is who answers: known beforehand, or from the first message, if `may_answer` says that this node may. Messages that are
@@ -29,7 +29,7 @@ class Answer:
         self.is_accepted = False
         self.on_late: Callable[[], None] | None = None  # called with what comes after the caller has given up
 
-    def take(self, message: Message) -> None:
+    def take(self, message: NatsMessage) -> None:
         """Take a message of it; what is no part of it is dropped."""
         if message.is_refused:
             if not self.is_accepted:
@@ -86,7 +86,7 @@ class Answer:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _read(self, message: Message) -> Frame | None:
+    def _read(self, message: NatsMessage) -> Frame | None:
         """The frame that is whole with this message."""
         part = message.headers.get(PART, "")
         if self.is_accepted:

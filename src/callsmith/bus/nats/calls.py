@@ -11,9 +11,9 @@ from secrets import token_hex
 
 from callsmith.bus.flow import Acknowledgements
 from callsmith.bus.nats.announcements import offer_digest
-from callsmith.bus.nats.answers import Answer
-from callsmith.bus.nats.connection import Connection
-from callsmith.bus.nats.messages import Message, Signer, control_bytes, encode, signed
+from callsmith.bus.nats.answers import IncomingAnswer
+from callsmith.bus.nats.connection import NatsConnection
+from callsmith.bus.nats.messages import NatsMessage, Signer, control_bytes, encode, signed
 from callsmith.bus.nats.neighbours import Neighbours
 from callsmith.bus.nats.subjects import Subjects
 from callsmith.bus.port import Offer, Receive
@@ -27,22 +27,22 @@ ACCEPT_SECONDS = 2.0  # within which somebody accepts a call
 _SPARE_SECONDS = 1.0  # a provider that is too slow for its own limit says so itself
 
 
-class Calls:
+class OutgoingCalls:
     """The calls that this node makes of others."""
 
-    def __init__(self, connection: Connection, subjects: Subjects, neighbours: Neighbours, identity: Signer | None) -> None:
+    def __init__(self, connection: NatsConnection, subjects: Subjects, neighbours: Neighbours, identity: Signer | None) -> None:
         self._connection = connection
         self._subjects = subjects
         self._neighbours = neighbours
         self._identity = identity
         self._prefix = subjects.replies(token_hex(16))
         self._numbers = count(1)
-        self._answers: dict[str, Answer] = {}  # by the subject of their messages
+        self._answers: dict[str, IncomingAnswer] = {}  # by the subject of their messages
 
     async def open(self) -> None:
         await self._connection.subscribe(f"{self._prefix}*", self._take)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: NatsMessage) -> None:
         if answer := self._answers.get(message.subject):
             answer.take(message)
 
@@ -112,7 +112,7 @@ class Calls:
             raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
         digest = offer_digest(offer.descriptor) if share else ""
         node = "" if share else offer.node
-        answer = Answer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
+        answer = IncomingAnswer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
         subject = f"{self._prefix}{number}"
         where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(node)
         self._answers[subject] = answer
@@ -135,7 +135,7 @@ class Calls:
         else:
             self._cancel(sent.subject, sent.answer, sent.caller)
 
-    def _cancel(self, subject: str, answer: Answer, caller: "_Caller") -> None:
+    def _cancel(self, subject: str, answer: IncomingAnswer, caller: "_Caller") -> None:
         """Have the provider stop: now, or as soon as it is known who it is."""
         if answer.is_accepted:
             del self._answers[subject]
@@ -168,14 +168,14 @@ class _Sent:
     subject: str
     payload: bytes
     deadline: float
-    answer: Answer
+    answer: IncomingAnswer
     caller: "_Caller"
 
 
 class _Caller:
     """What is sent to the provider while a call runs there."""
 
-    def __init__(self, calls: Calls, request_id: str, sender: str, answer: Answer) -> None:
+    def __init__(self, calls: OutgoingCalls, request_id: str, sender: str, answer: IncomingAnswer) -> None:
         self._calls = calls
         self._request_id = request_id
         self._sender = sender

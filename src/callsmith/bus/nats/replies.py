@@ -1,6 +1,6 @@
 """Replies: the answer to one call, as its provider sends it."""
 
-from callsmith.bus.nats.connection import Connection
+from callsmith.bus.nats.connection import NatsConnection
 from callsmith.bus.nats.messages import PART, Signer, encode, reply_bytes, signed
 from callsmith.core.values import Json
 from callsmith.wire.capability.errors import BusError
@@ -12,7 +12,7 @@ MOST_BYTES = 64 * 1024 * 1024  # of a frame
 class Replies:
     """Sends the frames of an answer. The first message says which node answers."""
 
-    def __init__(self, connection: Connection, subject: str, request_id: str, node: str, identity: Signer | None) -> None:
+    def __init__(self, connection: NatsConnection, subject: str, request_id: str, node: str, identity: Signer | None) -> None:
         self._connection = connection
         self._subject = subject
         self._request_id = request_id

@@ -20,9 +20,9 @@ from typing import Any
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.nats.announcements import check_size, offer_digest, read_announcement, write_announcement
-from callsmith.bus.nats.calls import Calls
-from callsmith.bus.nats.connection import LOST, Connection
-from callsmith.bus.nats.messages import Message, beat_bytes, is_from, is_signing, offers_bytes, signed
+from callsmith.bus.nats.calls import OutgoingCalls
+from callsmith.bus.nats.connection import LOST, NatsConnection
+from callsmith.bus.nats.messages import NatsMessage, beat_bytes, is_from, is_signing, offers_bytes, signed
 from callsmith.bus.nats.neighbours import BEAT_SECONDS, Neighbours
 from callsmith.bus.nats.serving import Serving
 from callsmith.bus.nats.subjects import QUEUE, Subjects, node_digest
@@ -75,8 +75,8 @@ class NatsTransport:
         self._subjects = Subjects(community)
         self._neighbours = Neighbours(peers)
         urls = urls.split(",") if isinstance(urls, str) else urls
-        self._connection = Connection(urls, on_lost=self._lost, on_return=self._returned)
-        self._calls = Calls(self._connection, self._subjects, self._neighbours, identity)
+        self._connection = NatsConnection(urls, on_lost=self._lost, on_return=self._returned)
+        self._calls = OutgoingCalls(self._connection, self._subjects, self._neighbours, identity)
         self._serving: Serving | None = None
         self._descriptors: Sequence[Descriptor] = ()
         self._subscribed: set[str] = set()  # to calls that are shared
@@ -225,7 +225,7 @@ class NatsTransport:
 
     # --- what the others say ---
 
-    def _take_offers(self, message: Message) -> None:
+    def _take_offers(self, message: NatsMessage) -> None:
         announcement = read_announcement(message.data, self._counts)
         node = announcement.node
         if not is_from(node, message, offers_bytes(message.data)):
@@ -242,7 +242,7 @@ class NatsTransport:
         """Whether it matters what a node says."""
         return node == self._node or ((self._takes_unsigned or is_signing(node)) and self._neighbours.counts(node))
 
-    def _take_beat(self, message: Message) -> None:
+    def _take_beat(self, message: NatsMessage) -> None:
         digest = message.subject.rpartition(".")[2]
         if digest == node_digest(self._node):
             return
@@ -262,7 +262,7 @@ class NatsTransport:
         with suppress(BusError):  # when the connection is back, everything is announced anew
             self._connection.publish(self._subjects.who, who)
 
-    def _take_question(self, message: Message) -> None:
+    def _take_question(self, message: NatsMessage) -> None:
         if message.data in (b"", node_digest(self._node).encode()) and not self._is_answering:
             self._is_answering = True
             self._run(self._answer_question)
