@@ -56,19 +56,19 @@ class IncomingAnswer:
             self._failure = error
             self._wake()
 
-    async def begun(self, until: float) -> bool:
+    async def wait_until_accepted(self, until: float) -> bool:
         """Whether the call was accepted by then."""
-        while not self.is_accepted and await self._news(until):
+        while not self.is_accepted and await self._wait_for_news(until):
             pass
         return self.is_accepted
 
     async def next(self, until: float) -> Frame | None:
         """The next frame; None if there is none by then."""
-        while not self._frames and await self._news(until):
+        while not self._frames and await self._wait_for_news(until):
             pass
         return self._frames.popleft() if self._frames else None
 
-    async def _news(self, until: float) -> bool:
+    async def _wait_for_news(self, until: float) -> bool:
         """Wait until something has come, and say whether there is time left."""
         if self._failure is not None:
             raise self._failure
@@ -93,7 +93,7 @@ class IncomingAnswer:
             if not is_from(self.node, message, reply_bytes(self._request_id, part, message.data)):
                 return None
             if part:
-                return self._joined(part, message.data)
+                return self._join_part(part, message.data)
             return read_frame(decode(message.data))
         entries = decode(message.data)
         node = entries.get("node")
@@ -104,7 +104,7 @@ class IncomingAnswer:
         self.node, self.is_accepted = node, True
         return read_frame(entries)
 
-    def _joined(self, part: str, data: bytes) -> Frame | None:
+    def _join_part(self, part: str, data: bytes) -> Frame | None:
         number, _, count = part.partition("/")
         if number != str(len(self._parts) + 1) or sum(map(len, self._parts)) + len(data) > MOST_BYTES:
             self.fail(BusError("partition", "a part of the answer was lost on the way", sent=True))

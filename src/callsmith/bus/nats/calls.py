@@ -13,7 +13,7 @@ from callsmith.bus.flow import Acknowledgements
 from callsmith.bus.nats.announcements import offer_digest
 from callsmith.bus.nats.answers import IncomingAnswer
 from callsmith.bus.nats.connection import NatsConnection
-from callsmith.bus.nats.messages import NatsMessage, Signer, control_bytes, encode, signed
+from callsmith.bus.nats.messages import NatsMessage, Signer, control_bytes, encode, sign_headers
 from callsmith.bus.nats.neighbours import Neighbours
 from callsmith.bus.nats.subjects import Subjects
 from callsmith.bus.port import Offer, Receive
@@ -54,7 +54,7 @@ class OutgoingCalls:
 
     async def request(self, envelope: Envelope, offer: Offer, *, share: bool, added: dict[str, str]) -> tuple[str, Frame]:
         """Send a call that is not streamed; the node that has answered, and the one frame of its answer."""
-        sent = self._sent(envelope, offer, share, added)
+        sent = self._prepare(envelope, offer, share, added)
         answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
         try:
             self._publish(sent)
@@ -73,33 +73,31 @@ class OutgoingCalls:
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, added: dict[str, str]
     ) -> AsyncGenerator[Frame, None]:
         """Send a call with what is added to its envelope, and give the frames of its answer, of which the first is "accepted"."""
-        sent = self._sent(envelope, offer, share, added)
+        sent = self._prepare(envelope, offer, share, added)
         answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
-        forwarding, expected, acknowledgements = None, 1, Acknowledgements()
+        forwarding, acknowledgements = None, Acknowledgements()
         try:
             self._publish(sent)
-            if not await answer.begun(min(sent.deadline, loop.time() + ACCEPT_SECONDS)):
+            if not await answer.wait_until_accepted(min(sent.deadline, loop.time() + ACCEPT_SECONDS)):
                 self._check_accepted(sent)
             forwarding = loop.create_task(caller.forward(receive))
             yield Frame("accepted", {"node": answer.node})
             frame_seconds = offer.descriptor.timeout_seconds + _SPARE_SECONDS
             while frame := await answer.next(min(sent.deadline, loop.time() + frame_seconds)):
-                if frame.seq != expected:
-                    raise BusError("partition", f"frames of {envelope.capability} were lost on the way", sent=True)
+                acknowledgements.check_order(frame)
                 caller.is_ended = frame.is_end
                 yield frame
                 if frame.is_end:
                     return
-                if upto := acknowledgements.received(expected):
+                if upto := acknowledgements.take_due():
                     caller.control({"type": "ack", "upto": upto})
-                expected += 1
             raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
         finally:
             if forwarding is not None:
                 forwarding.cancel()
             self._leave(sent)
 
-    def _sent(self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]) -> "_Sent":
+    def _prepare(self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]) -> "_Sent":
         """A call that is about to be sent, and that its answer is awaited for."""
         number, now = str(next(self._numbers)), asyncio.get_running_loop().time()
         # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
@@ -121,7 +119,7 @@ class OutgoingCalls:
         return _Sent(envelope.capability, where, subject, payload, deadline, answer, caller)
 
     def _publish(self, sent: "_Sent") -> None:
-        self._connection.publish(sent.where, sent.payload, sent.subject, signed(self._identity, sent.payload))
+        self._connection.publish(sent.where, sent.payload, sent.subject, sign_headers(self._identity, sent.payload))
         sent.caller.is_ended = False
 
     def _check_accepted(self, sent: "_Sent") -> None:
@@ -155,7 +153,7 @@ class OutgoingCalls:
         """Send something to the node at which a call runs; if that cannot be done, the call ends by itself."""
         payload = encode(message)
         with suppress(BusError):
-            headers = signed(self._identity, control_bytes(payload))
+            headers = sign_headers(self._identity, control_bytes(payload))
             self._connection.publish(self._subjects.control(node), payload, "", headers)
 
 

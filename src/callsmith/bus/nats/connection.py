@@ -112,7 +112,7 @@ class NatsConnection:
                     self._urls,
                     error_cb=_log_error,
                     disconnected_cb=self._lost,
-                    reconnected_cb=self._returned,
+                    reconnected_cb=self._on_reconnected,
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=1,
                     connect_timeout=2,
@@ -184,7 +184,7 @@ class NatsConnection:
         self._up.clear()
         self._on_lost()
 
-    async def _returned(self) -> None:
+    async def _on_reconnected(self) -> None:
         self._up.set()
         self._on_return()
 

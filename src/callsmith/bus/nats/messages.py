@@ -69,7 +69,7 @@ def decode(data: bytes) -> dict[str, Json]:
     return cast(dict[str, Json], value)
 
 
-def signed(identity: Signer | None, data: bytes, headers: dict[str, str] | None = None) -> dict[str, str] | None:
+def sign_headers(identity: Signer | None, data: bytes, headers: dict[str, str] | None = None) -> dict[str, str] | None:
     """The headers of a message, with the signature over these bytes if the node has an identity."""
     return headers if identity is None else {**(headers or {}), SIGNATURE: identity.sign(data)}
 

@@ -42,7 +42,7 @@ def node_settings(context: typer.Context) -> "Settings":
 
 
 @asynccontextmanager
-async def connected(settings: "Settings", *capabilities: str, calls_only: bool = True) -> "AsyncGenerator[CapabilityBus, None]":
+async def connect(settings: "Settings", *capabilities: str, calls_only: bool = True) -> "AsyncGenerator[CapabilityBus, None]":
     """The bus of this node, connected; once these capabilities were heard of, or after some seconds."""
     from callsmith.server.parts.bus.node import open_node
     from callsmith.server.parts.bus.settings import BusSettings

@@ -12,7 +12,7 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
 from callsmith.bus.trust.identity import load_identity
 from callsmith.core.errors import UsageError
-from callsmith.server.parts.bus.node import bus_tools, connected, open_node
+from callsmith.server.parts.bus.node import bus_tools, keep_connected, open_node
 from callsmith.server.parts.bus.settings import BusSettings
 from tests.nats_server import NatsServer, running_nats
 from tests.waiting import until
@@ -44,7 +44,7 @@ async def test_a_bus_that_is_away_is_connected_when_it_is_there(tmp_path: Path, 
         address = NatsServer(port=away.port)
         away.kill()
         node = open_node(BusSettings(url=address.url, identity=str(tmp_path / "node.pem")))
-        async with connected(node.bus):
+        async with keep_connected(node.bus):
             address.start()
             other = open_node(BusSettings(url=address.url, identity=str(tmp_path / "other.pem"), open=True))
             try:

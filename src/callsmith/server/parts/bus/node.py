@@ -72,7 +72,7 @@ def open_node(settings: BusSettings, *, calls_only: bool = False) -> Node:
 
 
 @asynccontextmanager
-async def connected(bus: CapabilityBus) -> AsyncGenerator[None, None]:
+async def keep_connected(bus: CapabilityBus) -> AsyncGenerator[None, None]:
     """Connect the bus while the block runs: if it is away, as soon as it is there."""
     trying: asyncio.Task[None] | None = None
     try:

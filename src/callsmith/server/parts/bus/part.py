@@ -14,7 +14,7 @@ from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import current_request, is_admin
 from callsmith.server.parts import Part
 from callsmith.server.parts.bus.models import offer_models
-from callsmith.server.parts.bus.node import bus_tools, connected, open_node
+from callsmith.server.parts.bus.node import bus_tools, keep_connected, open_node
 from callsmith.server.parts.bus.settings import BusSettings
 from callsmith.server.service import Service
 from callsmith.server.settings import Settings
@@ -46,7 +46,7 @@ class BusPart(Part):
         offer_models(self.bus, service)
 
     def running(self) -> AbstractAsyncContextManager[None]:
-        return connected(self.bus)
+        return keep_connected(self.bus)
 
     async def close(self) -> None:
         await self.bus.close()

@@ -58,7 +58,7 @@ def routes(service: Service) -> list[BaseRoute]:
         given = request.query_params.get("limit", "50")
         if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= _MOST_TRACED):
             raise BusError("bad_request", f"limit: expected a number from 1 to {_MOST_TRACED}")
-        return JsonResponse({"calls": [_traced(one) for one in part.bus.trace.recent(int(given))]})
+        return JsonResponse({"calls": [_write_trace(one) for one in part.bus.trace.recent(int(given))]})
 
     return [
         Route(PATH, call, methods=["POST"]),
@@ -94,7 +94,7 @@ def _describe(offer: Offer, may_call: bool) -> dict[str, Json]:
     }
 
 
-def _traced(call: CallTrace) -> dict[str, Json]:
+def _write_trace(call: CallTrace) -> dict[str, Json]:
     """A call of the trace. Its token is a secret."""
     authority = call.authority
     return {
