@@ -1,8 +1,9 @@
-"""Parts that are built on the server. A package put into this folder is one: there is no list to edit.
+"""Parts that are built on the server. A module or package put into this folder is one: there is no list to edit.
 
-Its module `part` has a `PART`, a subclass of `Part`. If it has settings of its own, its module `settings` has a `SECTION`: a
-dataclass of fields with defaults, which is the section of the package's name in files, the environment and options, and has a
-`heading` for the help. Its routes are in `server/routes`, and its commands in `cli`, which are listed in the same way.
+A module has a `PART`, a subclass of `Part`; in a package, its module `part` has it. A package that has settings of its own has
+a module `settings` with a `SECTION`: a dataclass of fields with defaults, which is the section of the package's name in files,
+the environment and options, and has a `heading` for the help. Routes are in `server/routes`, and commands in `cli`, which are
+listed in the same way.
 """
 
 from collections.abc import Iterable, Sequence
@@ -51,17 +52,15 @@ class Part:
 
 def section_types() -> dict[str, type[Any]]:
     """The settings of the parts, by the names of their sections."""
-    modules = {name: f"{__name__}.{name}.settings" for name in _names()}
+    packages = sorted(module.name for module in iter_modules(__path__) if module.ispkg)
+    modules = {name: f"{__name__}.{name}.settings" for name in packages}
     return {name: import_module(module).SECTION for name, module in modules.items() if find_spec(module)}
 
 
 def open_parts(settings: "Settings", given: Sequence[Part] = ()) -> tuple[Part, ...]:
     """Every part, as the settings describe it; one that is given takes the place of its like."""
-    kinds: list[type[Part]] = [import_module(f"{__name__}.{name}.part").PART for name in _names()]
+    names = sorted(f"{module.name}.part" if module.ispkg else module.name for module in iter_modules(__path__))
+    kinds: list[type[Part]] = [import_module(f"{__name__}.{name}").PART for name in names]
     by_kind = {type(part): part for part in given}
     listed = tuple(by_kind.pop(kind, None) or kind.open(settings) for kind in kinds)
     return (*listed, *by_kind.values())
-
-
-def _names() -> list[str]:
-    return sorted(module.name for module in iter_modules(__path__) if module.ispkg)
