@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from callsmith.cli.inputs.options import ConfigOption
+from callsmith.cli.inputs.options import ConfigOption, example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import CallsmithError, MissingExtra, ModelError, Unavailable
@@ -26,6 +26,8 @@ Verdict: TypeAlias = Literal["ok", "warn", "fail"]
 _REQUIREMENT = re.compile(r"([\w.-]+)[^;]*; extra == '([\w-]+)'")
 ROOM = 1.2  # how much memory a model takes, as a multiple of its file: the rest is its context
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+app = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,6 +46,7 @@ class DoctorCommand(SettingsCommand):
     only = ("llm.model",)
 
 
+@app.command(cls=DoctorCommand, epilog=example("callsmith doctor --model qwen2.5-coder-1.5b"))
 def doctor(
     context: typer.Context,
     config: ConfigOption = None,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsmith.cli.inputs.completion import complete_formats
-from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
+from callsmith.cli.inputs.options import FormatFileOption, example, find_format, named_format
 from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import UsageError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from callsmith.grammar.nodes import Grammar
+
+app = typer.Typer()
 
 
 class Target(StrEnum):
@@ -29,6 +31,11 @@ class Target(StrEnum):
     llama_server = "llama-server"
 
 
+@app.command(
+    epilog=example(
+        "callsmith grammar --tools tools.json --target gbnf", "callsmith grammar --jsonl schemas.jsonl > verdicts.jsonl"
+    )
+)
 def grammar(
     lines: Annotated[
         typer.FileBinaryRead | None,

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from callsmith.cli.inputs.options import AliasOption, ConfigOption, SetOption, pairs, require_server
-from callsmith.cli.inputs.setting_options import given_settings
+from callsmith.cli.inputs.options import AliasOption, ConfigOption, SetOption, example, pairs, require_server
+from callsmith.cli.inputs.setting_options import SettingsCommand, given_settings
 from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import Unavailable, UsageError
 
@@ -42,7 +42,15 @@ UNGUARDED = """\
 whoever reaches {host} could use this server: it has no keys, and would run its tools for anyone.
 Make a key with `callsmith keys new NAME`, listen on 127.0.0.1 only, or insist with --open."""
 
+app = typer.Typer()
 
+
+@app.command(
+    cls=SettingsCommand,
+    epilog=example(
+        "callsmith serve --tools mytools", "callsmith serve --model big=qwen2.5-coder-1.5b --model small=smollm2-135m"
+    ),
+)
 def serve(
     context: typer.Context,
     config: ConfigOption = None,

@@ -22,7 +22,7 @@ from callsmith.cli.evals.options import (
     Threads,
     split_names,
 )
-from callsmith.cli.inputs.examples import example
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo, echo_lines
 
 if TYPE_CHECKING:
@@ -36,10 +36,15 @@ if TYPE_CHECKING:
 
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)
 
-eval_app = typer.Typer(help="How well models call tools.", rich_markup_mode=None)
+app = typer.Typer(
+    name="eval",
+    epilog=example("callsmith eval --quick", "callsmith eval --quick --setup free --setup guarded"),
+    help="How well models call tools.",
+    rich_markup_mode=None,
+)
 
 
-@eval_app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True)
 def evaluate(
     context: typer.Context,
     model: Annotated[
@@ -94,7 +99,7 @@ def evaluate(
     _report(out)
 
 
-@eval_app.command("compare", epilog=example("callsmith eval compare free guarded --out eval-results"))
+@app.command("compare", epilog=example("callsmith eval compare free guarded --out eval-results"))
 def compare_setups(
     first: Annotated[str, typer.Argument(help="A setup, as the report names it, or the end of its name.")],
     second: Annotated[str, typer.Argument(help="The setup that is held against it.")],
@@ -115,7 +120,7 @@ def compare_setups(
         echo(f"lost: {', '.join(found.losses) or 'none'}")
 
 
-@eval_app.command("report", epilog=example("callsmith eval report --out eval-results"))
+@app.command("report", epilog=example("callsmith eval report --out eval-results"))
 def write_report(
     out: Annotated[Path, typer.Option("--out", file_okay=False, help="The folder of the results.")] = Path("eval-results"),
 ) -> None:

@@ -23,6 +23,7 @@ from callsmith.cli.evals.options import (
     split_names,
 )
 from callsmith.cli.inputs.completion import complete_models
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo, echo_lines
 
 if TYPE_CHECKING:
@@ -40,7 +41,10 @@ ALWAYS: Final = 30.0  # log odds, as a bias: more than any score is below 0
 TRIAL: Final = 3  # cases that are asked to see how long all will take
 SHORT: Final = 20.0  # seconds: after a trial that was shorter, so many are asked as can be at once
 
+app = typer.Typer()
 
+
+@app.command(epilog=example("callsmith tune qwen2.5-coder-1.5b --quick", "callsmith tune mine.gguf --cases mine.jsonl --store"))
 def tune(
     model: Annotated[str, typer.Argument(autocompletion=complete_models, help="The model, as for serve; one that runs here.")],
     cases: CasesFile = None,
