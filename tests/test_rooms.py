@@ -54,11 +54,11 @@ SMOKE = dedent("""
         return [event async for event in run(model, Functions(add), request)]
 
     events = asyncio.run(ask())
-    results = [event.result.content for event in events if isinstance(event, ToolFinished)]
+    results = [str(event.result.content) for event in events if isinstance(event, ToolFinished)]
     assert results == ["42"] and isinstance(events[-1], TurnEnded), events
 
     question = {"messages": [{"role": "user", "content": "Hi"}]}
-    with TestClient(create_app({"m": open_model("scripted:Hello.")})) as client:
+    with TestClient(create_app({"m": open_model("scripted:Hello.")}), "http://localhost") as client:
         answer = client.post("/v1/chat/completions", json=question).json()
         assert answer["choices"][0]["message"]["content"] == "Hello.", answer
         assert client.get("/metrics").status_code == 200 and client.get("/openapi.json").status_code == 200

@@ -287,7 +287,7 @@ def _build_settings(values: Mapping[str, Json]) -> Settings:
         keys={name: _build_key(name, parts) for name, parts in tables["keys"].items()},
         models={name: _build_model(name, parts, llm) for name, parts in tables["models"].items()},
         aliases=aliases,
-        parts=tuple(kind(**sections[name]) for name, kind in _OF_PARTS.items()),
+        parts=tuple(part for name, kind in _OF_PARTS.items() if (part := kind(**sections[name])) != kind()),
     )
 
 
