@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from callsmith.evals.bfcl.checker import Checker
     from callsmith.evals.cases.case import Case
     from callsmith.evals.run.record import Records
-    from callsmith.evals.run.runner import Settings
+    from callsmith.evals.run.runner import RunSettings
     from callsmith.evals.run.setup import Setup
     from callsmith.models import Options
 
@@ -78,7 +78,7 @@ def evaluate(
     from callsmith.cli.evals.cases import find_cases
     from callsmith.evals.cases.sample import sample
     from callsmith.evals.run.record import Records
-    from callsmith.evals.run.runner import Settings
+    from callsmith.evals.run.runner import RunSettings
     from callsmith.evals.run.setup import read_setups
     from callsmith.models import Options
 
@@ -86,7 +86,7 @@ def evaluate(
     listed = split_names(ids)
     found = find_cases(cases, split_names(categories), with_conversations=bool(listed))
     chosen = sample(found, per_category=QUICK if quick and per_category is None else per_category, ids=listed, seed=seed)
-    settings = Settings(max_tokens, seconds, concurrency or AT_ONCE)
+    settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(context=context_tokens, threads=threads, gpu_layers=gpu_layers, format=format, live=settings.concurrency)
     records = Records(out)
     try:
@@ -160,7 +160,7 @@ async def _evaluate(
     setups: "list[Setup]",
     cases: "list[Case]",
     records: "Records",
-    settings: "Settings",
+    settings: "RunSettings",
     *,
     serve: bool,
 ) -> None:
@@ -191,7 +191,7 @@ async def _ask_model(
     setups: "dict[str, Setup]",
     cases: "list[Case]",
     records: "Records",
-    settings: "Settings",
+    settings: "RunSettings",
     checker: "Checker | None",
     described: str = "",
 ) -> None:

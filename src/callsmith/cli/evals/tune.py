@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from callsmith.evals.bfcl.checker import Checker
     from callsmith.evals.cases.case import Case
     from callsmith.evals.run.record import Records
-    from callsmith.evals.run.runner import Runner, Settings
+    from callsmith.evals.run.runner import Runner, RunSettings
     from callsmith.evals.run.setup import Setup
     from callsmith.evals.scores.tuning import Tuning
     from callsmith.models import Options
@@ -71,7 +71,7 @@ def tune(
     from callsmith.cli.evals.cases import find_cases
     from callsmith.cli.inputs.options import alias_of
     from callsmith.evals.run.record import Records
-    from callsmith.evals.run.runner import Settings
+    from callsmith.evals.run.runner import RunSettings
     from callsmith.evals.scores.tuning import choose, expected, split
     from callsmith.models import Options
 
@@ -80,7 +80,7 @@ def tune(
     chosen = _sample(find_cases(cases, split_names(categories)), QUICK if quick and per_category is None else per_category)
     expects = expected(chosen)
     split(expects)
-    settings = Settings(max_tokens, seconds, concurrency or AT_ONCE)
+    settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(
         context=context_tokens, threads=threads, gpu_layers=gpu_layers, live=settings.concurrency, tool_prompt=names[0]
     )
@@ -148,7 +148,7 @@ async def _ask(
     setups: "dict[str, Setup]",
     cases: "list[Case]",
     records: "Records",
-    settings: "Settings",
+    settings: "RunSettings",
     *,
     store: bool,
 ) -> "ModelInfo":
@@ -181,7 +181,7 @@ async def _ask_all(
     setups: "dict[str, Setup]",
     cases: "list[Case]",
     records: "Records",
-    settings: "Settings",
+    settings: "RunSettings",
     checker: "Checker | None",
 ) -> None:
     from functools import partial
