@@ -20,7 +20,7 @@ from jsonschema.validators import validator_for
 from benchmarks.measure import compare
 from benchmarks.rivals import xgrammar
 from benchmarks.table import show
-from callsmith.evals.schemas import SchemaJudge, write_value
+from callsmith.models.schema_judge import SchemaJudge, write_value
 
 RIVALS = Path(__file__).parents[1] / ".venv-rivals"
 SUITE = RIVALS / "json-schema-suite" / "tests" / "draft2020-12"

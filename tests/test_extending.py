@@ -187,6 +187,13 @@ INSIDE_TOYS = {
             "TITLE = 'Toys'\nOPERATIONS = {'GET /toy': Operation('A toy.')}\n"
         },
     ),
+    "a part of the server": Toy(
+        "from callsmith.server.parts import open_parts; from callsmith.server.settings import Settings\n"
+        "'toy' in [part.name for part in open_parts(Settings())]",
+        {
+            "server/parts/toy.py": "from callsmith.server.parts import Part\nclass ToyPart(Part): name = 'toy'\nPART = ToyPart\n",
+        },
+    ),
     "a command": Toy(
         "from typer.testing import CliRunner\nfrom callsmith.cli.main import app\n"
         "CliRunner().invoke(app, ['toy']).output == 'toys\\n'",

@@ -56,6 +56,7 @@ from starlette.routing import Route
 
 from callsmith import open_model
 from callsmith.server.app import create_app
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.settings_sources import SettingsSource, merge_settings
 from tests.fakes import Letters
 from tests.server.routes.bus.calling import scripted_bus
@@ -72,7 +73,8 @@ async def latency(_):
 async def main():
     task = asyncio.create_task(ticking())
     effective = merge_settings(SettingsSource("the test", settings)).settings
-    app = create_app({"m": Letters().around(open_model(f"scripted:{says}"))}, settings=effective, bus=scripted_bus()[0])
+    models = {"m": Letters().around(open_model(f"scripted:{says}"))}
+    app = create_app(models, settings=effective, parts=[BusPart(scripted_bus()[0])])
     app.router.routes.insert(0, Route("/latency", latency))
     await uvicorn.Server(uvicorn.Config(app, port=port, log_level="critical")).serve()
 

@@ -6,6 +6,7 @@ import pytest
 
 from callsmith.bus.flow import Acknowledgements, FlowControl
 from callsmith.wire.capability.errors import BusError
+from callsmith.wire.capability.frames import Frame
 
 
 async def test_a_sender_waits_for_room_and_goes_on_when_frames_are_acknowledged() -> None:
@@ -45,4 +46,10 @@ async def test_old_numbers_change_nothing_and_those_that_were_never_sent_are_ref
 
 def test_a_receiver_acknowledges_every_so_many_frames() -> None:
     acknowledgements = Acknowledgements(every=8)
-    assert [seq for seq in range(1, 30) if acknowledgements.received(seq)] == [8, 16, 24]
+    due: list[int | None] = []
+    for seq in range(1, 30):
+        acknowledgements.check_order(Frame("token", seq=seq))
+        due.append(acknowledgements.take_due())
+    assert list(filter(None, due)) == [8, 16, 24]
+    with pytest.raises(BusError, match="frame 31 came in place of frame 30"):
+        acknowledgements.check_order(Frame("token", seq=31))

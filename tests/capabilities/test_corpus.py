@@ -15,7 +15,7 @@ from callsmith.capabilities.executor import ToolExecutor
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.ports import Context
 from callsmith.core.values import Call
-from callsmith.server.node import bus_tools
+from callsmith.server.parts.bus.node import bus_tools
 from callsmith.wire.capability.errors import BusError
 
 HALL = "# The village hall\n\nThe hall opens at 17:42 on Tuesdays. The key is with Ms Jäger.\n"

@@ -120,7 +120,7 @@ def test_the_gpus_that_the_library_sees_are_listed_with_the_layers_they_would_ge
 
 
 def test_a_part_that_is_not_installed_is_a_warning_with_the_way_to_get_it(callsmith, monkeypatch):
-    monkeypatch.setitem(doctor.EXTRAS, "otel", ("no-such-package",))
+    monkeypatch.setattr(doctor, "extras", lambda: {"otel": ["no-such-package"]})
     told = callsmith(*SCRIPTED)
     assert told.code == 0
     assert "pip install 'callsmith[otel]'" in told.out

@@ -14,6 +14,7 @@ from callsmith.bus.bus import CapabilityBus
 from callsmith.capabilities.corpus import Corpora
 from callsmith.core.ports import model_info
 from callsmith.server.app import create_app
+from callsmith.server.parts.bus.part import BusPart
 from tests.capabilities.chatting import scripted_model
 from tests.docs.blocks import DOCS
 from tests.serving import served_apart
@@ -51,7 +52,7 @@ def an_app(*replies: str) -> Starlette:
     bus, corpora = CapabilityBus(), Corpora()
     corpora.index("village", DOCS)
     corpora.register(bus)
-    return create_app({"qwen2.5-coder-1.5b": scripted_model(*replies)[1]}, bus=bus)
+    return create_app({"qwen2.5-coder-1.5b": scripted_model(*replies)[1]}, parts=[BusPart(bus)])
 
 
 _BUS = """

@@ -13,13 +13,13 @@ pytest.importorskip("xllamacpp")
 
 from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.values import Output, Schema
-from callsmith.evals.schemas import SchemaJudge, write_value
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import output_grammar
 from callsmith.grammar.schema.objects import COUNTED, TRACKED
 from callsmith.grammar.targets.gbnf import to_gbnf
+from callsmith.models.schema_judge import SchemaJudge, write_value
 from tests.grammar import schemas
 from tests.grammar.checking import stuck
 from tests.grammar.judging import complaint

@@ -28,8 +28,8 @@ from callsmith.core.approval import Approved, Denied
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.values import Call
 from callsmith.models.weights.fetch import fetch
-from callsmith.server.node import open_node
-from callsmith.server.settings import Bus
+from callsmith.server.parts.bus.node import open_node
+from callsmith.server.parts.bus.settings import BusSettings
 from callsmith.tools.define import object_, string
 from tests.nats_server import running_nats
 from tests.waiting import until
@@ -46,7 +46,7 @@ TRANSLATE = BOUND["translate"]
 class Village:
     """The nodes that run, and what was posted."""
 
-    settings: Bus
+    settings: BusSettings
     posts: Path
 
     def posted(self) -> list[dict[str, str]]:
@@ -76,7 +76,7 @@ def village(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Village]:
             for process in processes:
                 assert process.stdout is not None and process.stdout.readline(), "a node has not come up"
             members = tuple(others("caller").split(","))
-            yield Village(Bus(url=server.url, identity=str(folder / "caller.pem"), members=members), posts)
+            yield Village(BusSettings(url=server.url, identity=str(folder / "caller.pem"), members=members), posts)
         finally:
             for process in processes:
                 process.kill()

@@ -12,8 +12,8 @@ from typing import Any
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
 from callsmith.capabilities.corpus import Corpora
-from callsmith.server.node import open_node
-from callsmith.server.settings import Bus
+from callsmith.server.parts.bus.node import open_node
+from callsmith.server.parts.bus.settings import BusSettings
 from callsmith.wire.capability.errors import BusError
 
 PHRASES = {
@@ -41,7 +41,7 @@ async def main(url: str, identity: str, members: str, documents: str, posts: str
 
     corpora = Corpora()
     corpora.index("village", Path(documents))
-    async with open_node(Bus(url=url, identity=identity, members=tuple(members.split(",")))).bus as bus:
+    async with open_node(BusSettings(url=url, identity=identity, members=tuple(members.split(",")))).bus as bus:
         corpora.register(bus)
         bus.register(Descriptor("trans.text", request_schema=TEXT, idempotent=True), translate)
         bus.register(Descriptor("market.post", side_effects=True), post)

@@ -13,6 +13,7 @@ from callsmith.compat.m21 import ToolCall, ToolDefinition, ToolExecutor, ToolRes
 from callsmith.core.approval import ConfirmationRequired
 from callsmith.core.errors import UnknownName
 from callsmith.server.app import create_app
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.settings_sources import merge_settings, read_settings_file
 from tests.capabilities.chatting import called, chat_bus
 from tests.fakes import FakeModel, says
@@ -115,7 +116,7 @@ def request(*messages: dict[str, Any]) -> dict[str, Any]:
 @pytest.mark.req("R105", "R106", "R107", "R108")
 async def test_the_frames_and_a_result_over_websocket() -> None:
     bus, _ = chat_bus(*REPLIES)
-    async with served(create_app({"m": FakeModel(says("hi"))}, bus=bus)) as url, socket_to(url) as socket:
+    async with served(create_app({"m": FakeModel(says("hi"))}, parts=[BusPart(bus)])) as url, socket_to(url) as socket:
         await send(socket, type="call", **request())
         frames = [json.loads(await socket.recv())]
         while frames[-1]["event"] != "tool_call":
@@ -131,7 +132,7 @@ async def test_the_frames_and_a_result_over_websocket() -> None:
 @pytest.mark.req("R109", "R110")
 async def test_the_frames_and_a_second_call_where_there_are_server_sent_events_only() -> None:
     bus, _ = chat_bus(*REPLIES)
-    async with http(create_app({"m": FakeModel(says("hi"))}, bus=bus)) as client:
+    async with http(create_app({"m": FakeModel(says("hi"))}, parts=[BusPart(bus)])) as client:
         call = checked(sse_frames((await post(client, request())).text))
         again = request(
             {

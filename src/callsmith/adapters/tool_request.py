@@ -38,7 +38,7 @@ def read_tool_fields(tools: Any, choice: Any, parallel: bool | None, *, all_stri
     if not known:
         return ToolRequest()
     is_mode = isinstance(choice, str) or choice is None
-    return make_tool_request(known, choice if is_mode else None, None if is_mode else _chosen(choice), parallel)
+    return make_tool_request(known, choice if is_mode else None, None if is_mode else _read_name(choice), parallel)
 
 
 def tool_from(name: str, description: str | None, parameters: Mapping[str, Any] | None, strict: bool | None) -> Tool:
@@ -75,7 +75,7 @@ def _tools(tools: Any, all_strict: bool) -> Iterator[Tool]:
             yield tool_from(name, getattr(function, "description", None), getattr(function, "parameters", None), strict)
 
 
-def _chosen(choice: Any) -> str:
+def _read_name(choice: Any) -> str:
     function = getattr(choice, "function", None) or choice
     name = getattr(function, "name", None)
     if not isinstance(name, str):

@@ -141,12 +141,12 @@ class CapabilityBus:
         authority: Authority | None = None,
     ) -> Answer:
         """The answer; a BusError says why there is none. Without an `authority` it is that of the call being handled here."""
-        call = _made(capability, version, body, session_id, timeout, authority)
+        call = _build_call(capability, version, body, session_id, timeout, authority)
         failure = BusError("partition", f"no provider of {capability} could be reached")
         for attempt in self._attempts(call, self._candidates(call)):
             try:
                 with attempt as provider:
-                    return await provider.answer(self._admitted(call, attempt.offer))
+                    return await provider.answer(self._admit(call, attempt.offer))
             except BusError as error:
                 if not _may_go_elsewhere(error, attempt.offer.descriptor, call):
                     raise
@@ -166,35 +166,35 @@ class CapabilityBus:
     ) -> AsyncGenerator[Frame, None]:
         """The frames of an answer, of which exactly the last is "done" or "error". Closing the iterator cancels the call."""
         try:
-            call = replace(_made(capability, version, body, session_id, timeout, authority), stream=True, receive=receive)
+            call = replace(_build_call(capability, version, body, session_id, timeout, authority), stream=True, receive=receive)
             frames = self._frames(call, self._candidates(call))
         except BusError as error:
             yield Frame("error", error_frame(error).data, 1)
             return
-        async with closing(_numbered(frames)) as numbered:
+        async with closing(_number_frames(frames)) as numbered:
             async for frame in numbered:
                 yield frame
 
     async def answer(self, envelope: Envelope, authority: Authority) -> Frame:
         """The answer to a call that has come in from elsewhere with this authority, in one piece: "done", or "error"."""
-        call = _received(envelope, authority)
+        call = _receive_call(envelope, authority)
         try:
             offer = self._local_candidates(call)[0]
             provider = self._providers[call.capability, offer.descriptor.version]
             with _Attempt(self, call, offer):
-                return Frame("done", await provider.answer_inline(self._admitted(call, offer)), 1)
+                return Frame("done", await provider.answer_inline(self._admit(call, offer)), 1)
         except BusError as error:
             return Frame("error", error_frame(error).data, 1)
 
     async def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
         """The same, in frames."""
-        call = _received(envelope, authority, receive)
+        call = _receive_call(envelope, authority, receive)
         try:
             frames = self._frames(call, self._local_candidates(call)[:1])
         except BusError as error:
             yield Frame("error", error_frame(error).data, 1)
             return
-        async with closing(_numbered(frames)) as numbered:
+        async with closing(_number_frames(frames)) as numbered:
             async for frame in numbered:
                 yield frame
 
@@ -209,7 +209,7 @@ class CapabilityBus:
         for attempt in self._attempts(call, offers):
             try:
                 with attempt as provider:
-                    async with closing(provider.frames(self._admitted(call, attempt.offer))) as frames:
+                    async with closing(provider.frames(self._admit(call, attempt.offer))) as frames:
                         async for frame in frames:
                             frame.raise_error()
                             has_begun = True
@@ -243,7 +243,7 @@ class CapabilityBus:
             found.sort(key=lambda offer: offer.node != node)
         return found
 
-    def _admitted(self, call: CapabilityCall, offer: Offer) -> CapabilityCall:
+    def _admit(self, call: CapabilityCall, offer: Offer) -> CapabilityCall:
         """The call as the provider gets it. Other nodes check tokens themselves, and rely on this one for its callers."""
         authority = call.authority
         if authority.depth >= (self._max_depth if authority.max_depth is None else authority.max_depth):
@@ -279,11 +279,11 @@ class CapabilityBus:
         share = may_share and self._router.may_share(offer, self.offers(call.capability))
         return RemoteProvider(self._transport, offer, share=share)
 
-    def ended(self, call: CapabilityCall, offer: Offer, node: str, error: BusError | None, seconds: float) -> None:
+    def record_end(self, call: CapabilityCall, offer: Offer, node: str, error: BusError | None, seconds: float) -> None:
         """Take down how a call has ended."""
         code = error.code if error else "ok"
         succeeded = None if error and not _is_provider_failure(error) else error is None
-        self._router.ended(offer, node, succeeded, seconds)
+        self._router.record_end(offer, node, succeeded, seconds)
         if call.session_id and error is None:
             self._router.stick(call.session_id, call.capability, node)
         self.trace.add(
@@ -322,7 +322,7 @@ class _Attempt:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         failure = None if error is None else _failure_of(error)
         self.node = self._provider.node if isinstance(self._provider, RemoteProvider) else self.offer.node
-        self._bus.ended(self._call, self.offer, self.node, failure, asyncio.get_running_loop().time() - self._began)
+        self._bus.record_end(self._call, self.offer, self.node, failure, asyncio.get_running_loop().time() - self._began)
 
 
 def _is_provider_failure(error: BusError) -> bool:
@@ -336,7 +336,7 @@ def _failure_of(error: BaseException) -> BusError:
     return BusError("cancelled") if is_cancelled else as_bus_error(error)
 
 
-def _made(
+def _build_call(
     capability: str,
     version: Version,
     body: Mapping[str, Json],
@@ -350,7 +350,7 @@ def _made(
     return CapabilityCall(check_name(capability), version, body, authority, _new_id(), session_id, deadline)
 
 
-def _received(envelope: Envelope, authority: Authority, receive: Receive = nothing_received) -> CapabilityCall:
+def _receive_call(envelope: Envelope, authority: Authority, receive: Receive = nothing_received) -> CapabilityCall:
     """A call that has come in from elsewhere."""
     return CapabilityCall(
         envelope.capability,
@@ -378,7 +378,7 @@ def _may_go_elsewhere(error: BusError, descriptor: Descriptor, call: CapabilityC
     return descriptor.idempotent and error.code in _PROVIDER_FAILURES
 
 
-async def _numbered(frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
+async def _number_frames(frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
     """The frames with their numbers, ended by exactly one "done" or "error"."""
     seq, last = 0, None
     try:

@@ -8,6 +8,7 @@ import asyncio
 from typing import Final
 
 from callsmith.wire.capability.errors import BusError
+from callsmith.wire.capability.frames import Frame
 
 WINDOW: Final = 16  # frames
 ACK_EVERY: Final = 8  # frames
@@ -49,15 +50,22 @@ class FlowControl:
 
 
 class Acknowledgements:
-    """The receiver's side: which frames to acknowledge, and when."""
+    """The receiver's side: whether frames come in their order, and up to which one they are to be acknowledged."""
 
     def __init__(self, every: int = ACK_EVERY) -> None:
         self._every = every
+        self._received = 0
         self._acknowledged = 0
 
-    def received(self, seq: int) -> int | None:
-        """A frame has arrived; up to which one they are to be acknowledged now, if they are."""
-        if seq - self._acknowledged < self._every:
+    def check_order(self, frame: Frame) -> None:
+        """Count a frame that has arrived; a BusError if it is not the next one."""
+        self._received += 1
+        if frame.seq != self._received:
+            raise BusError("partition", f"frame {frame.seq} came in place of frame {self._received}", sent=True)
+
+    def take_due(self) -> int | None:
+        """Up to which frame they are to be acknowledged now; None if it is too early."""
+        if self._received - self._acknowledged < self._every:
             return None
-        self._acknowledged = seq
-        return seq
+        self._acknowledged = self._received
+        return self._received

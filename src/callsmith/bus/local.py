@@ -105,7 +105,7 @@ class LocalProvider:
         audit = self._audit()
         if audit is None:
             return await self._handle(call)
-        async with _audited(audit, self.descriptor, call):
+        async with _audit_call(audit, self.descriptor, call):
             return await self._handle(call)
 
     async def _handle(self, call: CapabilityCall) -> Answer:
@@ -124,7 +124,7 @@ class LocalProvider:
         audit = self._audit()
         if audit is None:
             return await self._fill(call, queue)
-        async with _audited(audit, self.descriptor, call):
+        async with _audit_call(audit, self.descriptor, call):
             return await self._fill(call, queue)
 
     async def _fill(self, call: CapabilityCall, queue: "asyncio.Queue[Frame | None]") -> None:
@@ -153,7 +153,7 @@ class LocalProvider:
 
 
 @asynccontextmanager
-async def _audited(audit: Audit, descriptor: Descriptor, call: CapabilityCall) -> AsyncGenerator[None, None]:
+async def _audit_call(audit: Audit, descriptor: Descriptor, call: CapabilityCall) -> AsyncGenerator[None, None]:
     """Report that a capability runs, before it does and when it has ended."""
     authority, began = call.authority, time.perf_counter()
     target, version = read_target(call.input) if descriptor.name == TOOLS_CALL else ("", None)

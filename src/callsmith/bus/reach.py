@@ -125,7 +125,10 @@ class CapabilityTools:
 
     async def tools(self) -> Sequence[Tool]:
         found = {tool.name: tool for tool in self._matching()}
-        return [*map(self._as_offered, self._bound.values()), *(tool for name, tool in found.items() if name not in self._bound)]
+        return [
+            *map(self._adapt_tool, self._bound.values()),
+            *(tool for name, tool in found.items() if name not in self._bound),
+        ]
 
     def _matching(self) -> list[Tool]:
         """The tools of offers whose names match, the newest version last. Each is made once; what makes no tool is left out."""
@@ -176,7 +179,7 @@ class CapabilityTools:
                 yield _progress(call, frame)
         raise BusError("internal_error", f"{binding.capability} ended without its last frame", sent=True)
 
-    def _as_offered(self, tool: Tool) -> Tool:
+    def _adapt_tool(self, tool: Tool) -> Tool:
         """The tool, with side effects if its provider says that it has some."""
         if tool.side_effects or tool.binding is None:
             return tool

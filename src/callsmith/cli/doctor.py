@@ -2,17 +2,18 @@
 
 import json
 import os
+import re
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import typer
 
-from callsmith.cli.inputs.options import ConfigOption
+from callsmith.cli.inputs.options import ConfigOption, example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import CallsmithError, MissingExtra, ModelError, Unavailable
@@ -22,18 +23,11 @@ if TYPE_CHECKING:
 
 Verdict: TypeAlias = Literal["ok", "warn", "fail"]
 
-EXTRAS = {
-    "llama": ("llguidance", "numpy", "xllamacpp"),
-    "server": ("msgspec", "starlette", "uvicorn", "prometheus-client"),
-    "mcp": ("mcp",),
-    "remote": ("aiohttp",),
-    "terminal": ("prompt-toolkit",),
-    "postgres": ("asyncpg",),
-    "bus": ("nats-py", "pyjwt", "cryptography"),
-    "otel": ("opentelemetry-sdk", "opentelemetry-exporter-otlp-proto-http"),
-}
+_REQUIREMENT = re.compile(r"([\w.-]+)[^;]*; extra == '([\w-]+)'")
 ROOM = 1.2  # how much memory a model takes, as a multiple of its file: the rest is its context
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
+
+app = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +46,7 @@ class DoctorCommand(SettingsCommand):
     only = ("llm.model",)
 
 
+@app.command(cls=DoctorCommand, epilog=example("callsmith doctor --model qwen2.5-coder-1.5b"))
 def doctor(
     context: typer.Context,
     config: ConfigOption = None,
@@ -87,8 +82,17 @@ def _findings(model: str | None, config: Path | None, url: str | None) -> Iterat
         yield _reachable(url)
 
 
+def extras() -> dict[str, list[str]]:
+    """The optional parts that are in `all`, each with the packages it needs on every machine."""
+    found: dict[str, list[str]] = {}
+    for requirement in filter(None, map(_REQUIREMENT.fullmatch, requires("callsmith") or ())):
+        found.setdefault(requirement[2], []).append(requirement[1])
+    everything = set(found.pop("all", ()))
+    return {extra: packages for extra, packages in found.items() if everything.issuperset(packages)}
+
+
 def _extras() -> Iterator[Finding]:
-    for extra, packages in EXTRAS.items():
+    for extra, packages in extras().items():
         missing = [package for package in packages if _version(package) is None]
         if missing:
             mend = f"If you need it: pip install 'callsmith[{extra}]'"

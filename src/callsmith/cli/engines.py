@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.inputs.examples import example
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo, echo_json, echo_lines, print_table
 
 if TYPE_CHECKING:
@@ -16,10 +16,15 @@ if TYPE_CHECKING:
     from callsmith.engines.llama_builds.machine import Machine
     from callsmith.engines.llama_builds.table import Build
 
-engines_app = typer.Typer(help="What runs models: engines, and builds of llama.cpp for CPUs and GPUs.", rich_markup_mode=None)
+app = typer.Typer(
+    name="engines",
+    epilog=example("callsmith engines", "callsmith engines install"),
+    help="What runs models: engines, and builds of llama.cpp for CPUs and GPUs.",
+    rich_markup_mode=None,
+)
 
 
-@engines_app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True)
 def list_engines(
     context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False
 ) -> None:
@@ -45,7 +50,7 @@ def list_engines(
         echo(f"llama.cpp in use: none. {trouble}")
 
 
-@engines_app.command("install", epilog=example("callsmith engines install"))
+@app.command("install", epilog=example("callsmith engines install"))
 def install(
     name: Annotated[str | None, typer.Argument(help="A build of llama.cpp; without one, the best that works here.")] = None,
     force: Annotated[bool, typer.Option("--force", help="Fetch it again, even if it is there.")] = False,
@@ -83,7 +88,7 @@ def install(
             return
 
 
-@engines_app.command("remove", epilog=example("callsmith engines remove NAME"))
+@app.command("remove", epilog=example("callsmith engines remove NAME"))
 def remove(name: Annotated[str, typer.Argument(help="A build of llama.cpp that is installed.")]) -> None:
     """Delete an installed build of llama.cpp."""
     from callsmith.models.library_builds import remove_build

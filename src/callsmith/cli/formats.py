@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsmith.cli.inputs.completion import complete_formats, complete_models
-from callsmith.cli.inputs.examples import example
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo, echo_json, echo_lines
 from callsmith.core.errors import CallsmithError, UsageError
 
@@ -19,10 +19,15 @@ if TYPE_CHECKING:
     from callsmith.formats.inference.infer import Inferred
     from callsmith.formats.prompt.template import Sources, Template
 
-formats_app = typer.Typer(help="The formats models write calls in.", rich_markup_mode=None)
+app = typer.Typer(
+    name="formats",
+    epilog=example("callsmith formats", "callsmith formats show hermes"),
+    help="The formats models write calls in.",
+    rich_markup_mode=None,
+)
 
 
-@formats_app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True)
 def list_formats(
     context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False
 ) -> None:
@@ -46,7 +51,7 @@ def list_formats(
     Console().print(table)
 
 
-@formats_app.command("detect", epilog=example("callsmith formats detect template.jinja"))
+@app.command("detect", epilog=example("callsmith formats detect template.jinja"))
 def detect_format(
     source: Annotated[
         str,
@@ -116,7 +121,7 @@ class Notation(StrEnum):
     RESPONSE_TEMPLATE = "response-template"
 
 
-@formats_app.command("show", epilog=example("callsmith formats show hermes"))
+@app.command("show", epilog=example("callsmith formats show hermes"))
 def show_format(
     name: Annotated[
         str,
@@ -166,7 +171,7 @@ def _turn(file: Path | None, format: "Format") -> tuple[str, str]:
     return anchor, text.rpartition(answer)[2].strip() if answer in text else ""
 
 
-@formats_app.command("check", epilog=example("callsmith formats check mine.toml"))
+@app.command("check", epilog=example("callsmith formats check mine.toml"))
 def check_format(
     file: Annotated[Path, typer.Argument(exists=True, dir_okay=False, help="A format as TOML, or a tokenizer_config.json.")],
 ) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsmith.cli.inputs.completion import complete_formats
-from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
+from callsmith.cli.inputs.options import FormatFileOption, example, find_format, named_format
 from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import UsageError
 
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from callsmith.grammar.nodes import Grammar
+
+app = typer.Typer()
 
 
 class Target(StrEnum):
@@ -29,6 +31,11 @@ class Target(StrEnum):
     llama_server = "llama-server"
 
 
+@app.command(
+    epilog=example(
+        "callsmith grammar --tools tools.json --target gbnf", "callsmith grammar --jsonl schemas.jsonl > verdicts.jsonl"
+    )
+)
 def grammar(
     lines: Annotated[
         typer.FileBinaryRead | None,
@@ -130,7 +137,7 @@ def _report(unenforced: tuple[tuple[str, str], ...]) -> None:
 
 def _judge(lines: "Iterable[bytes]", as_written: bool) -> None:
     """A verdict for each line, as it comes; how many there are so far is told where somebody watches."""
-    from callsmith.evals.schemas import SchemaJudge
+    from callsmith.models.schema_judge import SchemaJudge
 
     watched = sys.stderr.isatty() and not sys.stdout.isatty()
     with SchemaJudge(as_written=as_written) as judge:

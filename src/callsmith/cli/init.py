@@ -5,10 +5,14 @@ from typing import Annotated
 
 import typer
 
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import UsageError
 
+app = typer.Typer()
 
+
+@app.command(epilog=example("callsmith init", "callsmith init --output callsmith.toml"))
 def init(
     output: Annotated[
         Path | None,

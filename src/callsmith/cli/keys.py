@@ -6,20 +6,25 @@ from typing import Annotated
 
 import typer
 
-from callsmith.cli.inputs.examples import example
-from callsmith.cli.inputs.options import require_server
+from callsmith.cli.inputs.options import example, require_server
 from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import UsageError
 
-keys_app = typer.Typer(help="Keys that open a server.", rich_markup_mode=None, no_args_is_help=True)
+app = typer.Typer(
+    name="keys",
+    epilog=example("callsmith keys new alice"),
+    help="Keys that open a server.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+)
 
 
-@keys_app.callback()
+@app.callback()
 def keys() -> None:
     """Keys that open a server."""
 
 
-@keys_app.command("new", epilog=example("callsmith keys new alice"))
+@app.command("new", epilog=example("callsmith keys new alice"))
 def new(
     name: Annotated[str, typer.Argument(help="Whose key it is: letters, digits, - and _.")],
     models: Annotated[list[str] | None, typer.Option("--model", help="Models it opens, as shell patterns. Default: all.")] = None,

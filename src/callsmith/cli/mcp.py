@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from callsmith.cli.inputs.options import example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import MissingExtra, UsageError
@@ -27,6 +28,8 @@ UNGUARDED = """\
 whoever reaches {host} could call these tools: nobody is asked for a key.
 Listen on 127.0.0.1 only, put something before it that asks, or insist with --open."""
 
+app = typer.Typer()
+
 
 class McpCommand(SettingsCommand):
     """`callsmith mcp`, with the options for the tools and for who may reach them."""
@@ -34,6 +37,9 @@ class McpCommand(SettingsCommand):
     only = ("llm.tools", "server.open", "server.allowed_hosts", "server.cors_origins")
 
 
+@app.command(
+    cls=McpCommand, epilog=example("callsmith mcp --tools mytools", "callsmith mcp --tools mytools --http 127.0.0.1:8001")
+)
 def mcp(
     context: typer.Context,
     http: Annotated[

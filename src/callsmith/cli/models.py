@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsmith.cli.inputs.completion import complete_models
-from callsmith.cli.inputs.examples import example
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo, echo_json, print_table
 
 if TYPE_CHECKING:
@@ -14,10 +14,15 @@ if TYPE_CHECKING:
 
     from callsmith.models.weights.measured import Measured
 
-models_app = typer.Typer(help="The models known by name, and their weights.", rich_markup_mode=None)
+app = typer.Typer(
+    name="models",
+    epilog=example("callsmith models", "callsmith models fetch qwen2.5-coder-1.5b"),
+    help="The models known by name, and their weights.",
+    rich_markup_mode=None,
+)
 
 
-@models_app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True)
 def list_models(
     context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False
 ) -> None:
@@ -52,7 +57,7 @@ def list_models(
             echo(f"  {found.model}, {key}: {_describe_measured(found)}")
 
 
-@models_app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b"))
+@app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b"))
 def fetch_model(
     name: Annotated[
         str, typer.Argument(autocompletion=complete_models, help="A name of the catalogue, or org/repo/file.gguf on a hub.")
@@ -67,7 +72,7 @@ def fetch_model(
     echo(there if there and not force else fetching.fetch(name, force=force))
 
 
-@models_app.command("verify", epilog=example("callsmith models verify qwen2.5-coder-1.5b"))
+@app.command("verify", epilog=example("callsmith models verify qwen2.5-coder-1.5b"))
 def verify_model(name: Annotated[str, typer.Argument(autocompletion=complete_models, help="A name of the catalogue.")]) -> None:
     """Check every byte of a model's weights against the catalogue."""
     from callsmith.models.weights.fetch import verify

@@ -10,7 +10,7 @@ from typing import IO, TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from callsmith.cli.inputs.completion import complete_formats
-from callsmith.cli.inputs.options import FormatFileOption, find_format, named_format
+from callsmith.cli.inputs.options import FormatFileOption, example, find_format, named_format
 from callsmith.cli.terminal.output import echo, echo_json
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Tool
@@ -18,7 +18,10 @@ from callsmith.core.values import Tool
 if TYPE_CHECKING:
     from callsmith.formats.algebra import Format
 
+app = typer.Typer()
 
+
+@app.command(epilog=example("callsmith parse --format hermes answer.txt"))
 def parse(
     source: Annotated[str, typer.Argument(metavar="[FILE|-]", help="What to read; - is standard input.")] = "-",
     format: Annotated[

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 
-from callsmith.cli.inputs.options import AliasOption, ConfigOption, SetOption, pairs, require_server
-from callsmith.cli.inputs.setting_options import given_settings
+from callsmith.cli.inputs.options import AliasOption, ConfigOption, SetOption, example, pairs, require_server
+from callsmith.cli.inputs.setting_options import SettingsCommand, given_settings
 from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import Unavailable, UsageError
 
@@ -42,7 +42,15 @@ UNGUARDED = """\
 whoever reaches {host} could use this server: it has no keys, and would run its tools for anyone.
 Make a key with `callsmith keys new NAME`, listen on 127.0.0.1 only, or insist with --open."""
 
+app = typer.Typer()
 
+
+@app.command(
+    cls=SettingsCommand,
+    epilog=example(
+        "callsmith serve --tools mytools", "callsmith serve --model big=qwen2.5-coder-1.5b --model small=smollm2-135m"
+    ),
+)
 def serve(
     context: typer.Context,
     config: ConfigOption = None,
@@ -102,7 +110,6 @@ def _serve(settings: "Settings") -> None:
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.network.origins import is_loopback
-    from callsmith.server.node import open_node
     from callsmith.server.store import StoreLimits, open_store
     from callsmith.tools.mcp.elicitation import ClientFeatures
 
@@ -126,16 +133,7 @@ def _serve(settings: "Settings") -> None:
                 host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
                 for line in asking(asked) if llm.tools_require_confirmation_for_side_effects else ():
                     echo(line, err=True, fg="yellow")
-                node = open_node(settings.bus)
-                app = create_app(
-                    models,
-                    tools=toolset,
-                    settings=settings,
-                    store=store,
-                    mcp=host,
-                    bus=node.bus,
-                    authenticator=node.authenticator,
-                )
+                app = create_app(models, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(GracefulShutdown(app), models, listener, banner, settings)
         finally:
             asyncio.run(_close(models))  # once more does no harm, and the server may never have begun

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.inputs.examples import example
+from callsmith.cli.inputs.options import example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo, echo_json, print_table
 
@@ -17,7 +17,13 @@ if TYPE_CHECKING:
     from callsmith.runtime.telemetry.trace import ToolCounts
     from callsmith.tools.mcp import Status
 
-tools_app = typer.Typer(help="What tools cost, and how well they are chosen.", no_args_is_help=True, rich_markup_mode=None)
+app = typer.Typer(
+    name="tools",
+    epilog=example("callsmith tools list --tools mytools"),
+    help="What tools cost, and how well they are chosen.",
+    no_args_is_help=True,
+    rich_markup_mode=None,
+)
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
@@ -30,7 +36,7 @@ class ListToolsCommand(SettingsCommand):
     only = ("llm.tools", "mcp.config", "mcp.command", "mcp.args", "mcp.trust", "mcp.allow")
 
 
-@tools_app.command("list", cls=ListToolsCommand, epilog=example("callsmith tools list --tools mytools --mcp-config mcp.json"))
+@app.command("list", cls=ListToolsCommand, epilog=example("callsmith tools list --tools mytools --mcp-config mcp.json"))
 def list_tools(
     context: typer.Context,
     model: Annotated[
@@ -77,7 +83,7 @@ def list_tools(
         raise typer.Exit(1)
 
 
-@tools_app.command("report", epilog=example("callsmith tools report --trace trace.jsonl"))
+@app.command("report", epilog=example("callsmith tools report --trace trace.jsonl"))
 def report_tools(
     trace: Annotated[
         Path, typer.Option("--trace", exists=True, dir_okay=False, help="What `serve --trace` or `chat --trace` has written.")

@@ -30,8 +30,7 @@ class Context:
     `granted` are the tools that need no further approval in this conversation (`Tool.grant`), `tighten` is the policy that the
     request adds to the operator's. `earlier` is the result of an identical call of the same turn: nobody is asked about such a
     call again. `approved` is the digest of the tool that was approved; a toolset that has another one under this name by now
-    raises `ToolChanged` and runs nothing. `authority` is what calls on a bus are made with; None outside of one, where a call is
-    the node's own.
+    raises `ToolChanged` and runs nothing. `authority` is on whose behalf tools call other programs; None: this program's own.
 
     A toolset awaits `starting()` right before the tool runs, so that the start can be written down first. A tool that cannot be
     cancelled, because it runs in a thread, can poll `cancelled()`: once that is true, nobody waits for its result.
@@ -179,7 +178,7 @@ def model_info(model: Model) -> ModelInfo:
 
 
 class Toolset(Protocol):
-    """A source of tools that runs their calls: functions, an MCP server, a bus, or a wrapper around another toolset."""
+    """A source of tools that runs their calls: functions, an MCP server, another program, or a wrapper around another toolset."""
 
     async def tools(self) -> Sequence[Tool]: ...
 

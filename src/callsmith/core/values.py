@@ -34,10 +34,10 @@ class Tool:
     """A tool that can be called. A model sees the first five fields; the others say how to run it and are never sent.
 
     `source` is where it comes from, `original` its name there if it has another one here. One that is `deferred` is shown to the
-    model only when a search has found it. `binding` is the capability of a bus that runs it, if one does. `cache_seconds` is how
-    long a result may be used again in the same conversation, where results are cached (`Cached`): 0 is never, None as the cache
-    says. Only an idempotent tool without side effects can have it. A call of a `background` tool is answered with a job, whose
-    result comes into the conversation when it is there.
+    model only when a search has found it. `binding` is the capability of another program that runs it, if one does.
+    `cache_seconds` is how long a result may be used again in the same conversation, where results are cached (`Cached`): 0 is
+    never, None as the cache says. Only an idempotent tool without side effects can have it. A call of a `background` tool is
+    answered with a job, whose result comes into the conversation when it is there.
     """
 
     name: str

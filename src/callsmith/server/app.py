@@ -1,8 +1,8 @@
 """The server: `uvicorn.run(create_app({"qwen": model}, tools=[weather]))`."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Mapping
-from contextlib import asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -10,13 +10,10 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import ClientDisconnect
 
-from callsmith.bus.bus import CapabilityBus
-from callsmith.bus.port import Authenticator
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.ports import Model
 from callsmith.models.router import Aliases, LazyModel
 from callsmith.runtime.jobs.jobs import Jobs
-from callsmith.server.bus_models import offer_models
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.dialects import Dialect
 from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
@@ -26,7 +23,7 @@ from callsmith.server.http.streams import cancel_all
 from callsmith.server.jobs.recovery import recover_jobs
 from callsmith.server.jobs.stored_jobs import StoredJobs
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
-from callsmith.server.node import bus_tools, connected
+from callsmith.server.parts import Part, open_parts
 from callsmith.server.pipeline import AnswerPipeline
 from callsmith.server.recent_turns import RecentTurns
 from callsmith.server.routes import route_modules
@@ -39,7 +36,6 @@ from callsmith.server.tools.server_tools import wrap_server_tools
 from callsmith.tools.functions import Tools, as_toolset
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.starter import starter_toolset
-from callsmith.wire.capability.requests import REQUEST_ID
 
 STANDARD_SETTINGS = Settings()
 
@@ -51,32 +47,35 @@ def create_app(
     settings: Settings = STANDARD_SETTINGS,
     store: Store | None = None,
     mcp: McpHost | None = None,
-    bus: CapabilityBus | None = None,
-    authenticator: Authenticator | None = None,
+    parts: Sequence[Part] = (),
 ) -> Starlette:
     """The ASGI application that serves these models, and runs these tools for requests that bring none of their own.
 
-    What has to be remembered is in the store; if none is given, in memory. MCP servers live as long as the application,
-    and so does the bus, whose capabilities can be called at `/bus/v1/call`. The `authenticator` is for calls that are signed or
-    have a token: what these say can narrow what the caller's key allows, and never widens it.
+    What has to be remembered is in the store; if none is given, in memory. MCP servers live as long as the application. Every
+    part of `server/parts` is opened as the settings describe it, unless it is given.
     """
     if not models:
         raise UsageError("a server needs at least one model")
     store = store or SqliteStore(limits=StoreLimits(bytes=settings.store_bytes))
     audit = AuditLog(store, settings.audit, request_id)
-    bus = bus or CapabilityBus()
-    bus.audit = None if settings.audit == "off" else audit
+    audited = None if settings.audit == "off" else audit
+    parts, dialects = open_parts(settings, parts), _dialects()
     toolset = wrap_server_tools(
-        None if tools is None else as_toolset(tools), settings.llm, mcp, bus.audit, bus_tools(bus, settings.bus.tools)
+        None if tools is None else as_toolset(tools),
+        settings.llm,
+        mcp,
+        audited,
+        {part.name: tools for part in parts if (tools := part.tools(settings)) is not None},
     )
     has_starter = toolset is None and settings.page
-    starter = wrap_server_tools(starter_toolset(), settings.llm, audit=bus.audit) if has_starter else None
+    starter = wrap_server_tools(starter_toolset(), settings.llm, audit=audited) if has_starter else None
     jobs = Jobs(StoredJobs(store, settings.jobs), settings.jobs, settings.limits.result_characters)
     served, planner = ServedModels(models, Aliases(settings.aliases, models)), ToolPlanner(settings, toolset, starter, mcp, jobs)
     answers = AnswerPipeline(settings, served, planner, store, turns=RecentTurns(settings.recent_turns))
-    bodies = BodyReader(settings.requests)
-    service = Service(settings, served, planner, answers, audit, bodies, bus=bus, authenticator=authenticator)
-    offer_models(service)
+    bodies = BodyReader(settings.requests, [field for dialect in dialects for field in dialect.wrappers])
+    service = Service(settings, served, planner, answers, audit, bodies, parts=parts)
+    for part in parts:
+        part.attach(service)
     app = Starlette(
         routes=[route for module in route_modules() for route in module.routes(service)],
         exception_handlers={
@@ -84,21 +83,28 @@ def create_app(
             HTTPException: on_http_error,
             ClientDisconnect: on_disconnect,
         },
-        middleware=_middleware(settings),
-        lifespan=lambda _: _lifespan(service),
+        middleware=_middleware(settings, [HEADER, *(dialect.id_header for dialect in dialects if dialect.id_header)]),
+        lifespan=lambda _: _lifespan(service, parts),
     )
-    app.state.dialects = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
+    app.state.dialects = dialects
     # Behind those of the routes: these are used by what they end.
-    service.on_shutdown.extend((bus.close, jobs.close, audit.close))
+    service.on_shutdown.extend((*(part.close for part in parts), jobs.close, audit.close))
     return app
 
 
+def _dialects() -> list[Dialect]:
+    values = [vars(module).get("DIALECT") for module in route_modules()]
+    return [dialect for dialect in values if isinstance(dialect, Dialect)]
+
+
 @asynccontextmanager
-async def _lifespan(service: Service) -> AsyncGenerator[None, None]:
+async def _lifespan(service: Service, parts: Iterable[Part]) -> AsyncGenerator[None, None]:
     for model in service.models.all.values():
         if isinstance(model, LazyModel):
             model.count_idle_time()
-    async with service.tools.mcp or nullcontext(), connected(service.bus):
+    async with service.tools.mcp or nullcontext(), AsyncExitStack() as stack:
+        for part in parts:
+            await stack.enter_async_context(part.running())
         recovery = asyncio.create_task(recover_jobs(service))
         yield
         await cancel_all(recovery)
@@ -106,10 +112,10 @@ async def _lifespan(service: Service) -> AsyncGenerator[None, None]:
             await finish()
 
 
-def _middleware(settings: Settings) -> list[Middleware]:
+def _middleware(settings: Settings, id_headers: list[str]) -> list[Middleware]:
     """What stands around every route, from the outside to the inside."""
     middleware = [
-        Middleware(RequestContextMiddleware, on_error, access=settings.log.access),
+        Middleware(RequestContextMiddleware, on_error, access=settings.log.access, id_headers=id_headers),
         Middleware(OriginMiddleware, refuse, host=settings.host, hosts=allowed_hosts(settings), origins=settings.cors_origins),
     ]
     if settings.cors_origins:
@@ -118,7 +124,7 @@ def _middleware(settings: Settings) -> list[Middleware]:
             allow_origins=settings.cors_origins,
             allow_methods=["GET", "POST", "DELETE"],
             allow_headers=["*"],
-            expose_headers=[HEADER, REQUEST_ID, "retry-after"],
+            expose_headers=[*id_headers, "retry-after"],
         )
         middleware.insert(0, cors)  # a browser asks beforehand, without a key
     if settings.keys:

@@ -2,10 +2,8 @@
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
-from callsmith.bus.bus import CapabilityBus
-from callsmith.bus.port import Authenticator
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.http.sockets import OpenSockets
 from callsmith.server.http.streams import EventStream
@@ -15,13 +13,14 @@ from callsmith.server.settings import Settings
 from callsmith.server.store import AuditLog, Store
 from callsmith.server.tools.planner import ToolPlanner
 
+T = TypeVar("T")
+
 
 @dataclass(frozen=True, slots=True)
 class Service:
     """The models, the tools, the pipeline that answers with them, and what reads requests and stores what is remembered.
 
-    `bus` has the capabilities that can be called; `authenticator` checks signatures and tokens of calls, if they are taken.
-    `on_shutdown` is what is left to be done when the server ends.
+    `parts` are those of `server/parts`. `on_shutdown` is what is left to be done when the server ends.
     """
 
     settings: Settings
@@ -31,9 +30,12 @@ class Service:
     audit: AuditLog | None = None
     bodies: BodyReader = field(default_factory=BodyReader)
     sockets: OpenSockets = field(default_factory=OpenSockets)
-    bus: CapabilityBus = field(default_factory=CapabilityBus)
-    authenticator: Authenticator | None = None
+    parts: tuple[Any, ...] = ()
     on_shutdown: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
+
+    def part(self, kind: type[T]) -> T:
+        """The part of this kind."""
+        return next(part for part in self.parts if isinstance(part, kind))
 
     @property
     def store(self) -> Store:

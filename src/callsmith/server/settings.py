@@ -3,7 +3,7 @@
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
-from typing import Literal, TypeAlias, TypeVar
+from typing import Any, Literal, TypeAlias, TypeVar
 
 from callsmith.core.capability.authority import Trust
 from callsmith.core.choice import MOST_CALL_BIAS
@@ -227,37 +227,6 @@ class Mcp:
 
 
 @dataclass(frozen=True, slots=True)
-class Bus:
-    """The capability bus: with which other nodes this one shares capabilities, whom it trusts, and which it uses as tools.
-
-    `members`, `trusted` and `issuers` are ids of nodes (`callsmith bus id`): those that are trusted so far, and those whose
-    tokens let others call as members. The revocations are in a file beside the identity.
-    """
-
-    url: str | None = flag(
-        None, "--bus", help="The NATS server that connects this node with others: nats://HOST:4222. Default: no others."
-    )
-    community: str = flag("", "--bus-community", help="The name that the nodes which belong together share.")
-    identity: str | None = flag(
-        None, "--bus-identity", file="any", help="The file with this node's key. Default: node.pem in the config folder."
-    )
-    members: tuple[str, ...] = flag(
-        (), "--bus-members", help="Nodes that may call what is for members: ids of `callsmith bus id`, separated by commas."
-    )
-    trusted: tuple[str, ...] = flag((), "--bus-trusted", help="Nodes that are trusted further: their ids, separated by commas.")
-    issuers: tuple[str, ...] = flag((), "--bus-issuers", help="Nodes whose tokens count here: their ids, separated by commas.")
-    open: bool = flag(
-        False, "--bus-open", help="Take calls of whoever reaches the NATS server like those of members, without signatures."
-    )
-    tools: tuple[str, ...] = flag(
-        (),
-        "--bus-tools",
-        help="Tools that capabilities of the bus run: names of built-in tools (search_corpus, translate, …), default for four of "
-        "them, and patterns of capabilities, as experimental.home.*; separated by commas.",
-    )
-
-
-@dataclass(frozen=True, slots=True)
 class Log:
     """What is logged and traced, and how. Prompts, answers, arguments and results are never logged."""
 
@@ -308,7 +277,8 @@ class Key:
 
     With the scope `admin` it is shown everything in `/health` and `/metrics`, and may drain upstreams. With `approver` it decides
     on calls of other keys, those that the patterns of `approves_for` name. With `approves = false` it may not approve calls of
-    its own. `trust` is how far the bus trusts its calls. Where it has a limit, that takes the place of the one all callers have.
+    its own. `trust` is how far its calls of capabilities are trusted. Where it has a limit, that takes the place of the one all
+    callers have.
     """
 
     sha256: str
@@ -357,7 +327,7 @@ class Settings:
     connections_per_address: int = 256  # of one address without a key; and requests of one key that are answered at a time
     websockets: int = 32  # open at a time, of one key, or of one address where there are no keys
     websocket_ping_seconds: float = 30.0  # between two pings
-    websocket_idle_seconds: float = 120.0  # after which one of the bus is closed whose client is waited for
+    websocket_idle_seconds: float = 120.0  # after which a WebSocket is closed whose client is waited for
     header_seconds: float = 10.0  # that a client may take to send the headers of a request
     body_seconds: float = 30.0  # in which a body has to be complete, or to grow
     idle_seconds: float = 75.0  # after which a connection is closed that nothing is asked on
@@ -383,7 +353,6 @@ class Settings:
     guards: bool = flag(True, "--no-guards", help="Do not guard small models against loops and copied answers.")
     llm: Llm = Llm()
     mcp: Mcp = Mcp()
-    bus: Bus = Bus()
     requests: Requests = Requests()
     callers: CallerLimits = CallerLimits()
     limits: Limits = Limits()
@@ -393,3 +362,8 @@ class Settings:
     models: Mapping[str, Llm] = field(default_factory=dict[str, Llm])  # by name, besides the one of `llm`
     aliases: Mapping[str, str] = field(default_factory=dict[str, str])  # other names, and patterns of names, of models
     recorders: tuple[Recorder, ...] = ()  # of turns, besides the trace
+    parts: tuple[Any, ...] = ()  # the sections of `server/parts`
+
+    def part(self, kind: type[T]) -> T:
+        """The settings of a part: those that were given, or its defaults."""
+        return next((section for section in self.parts if isinstance(section, kind)), None) or kind()

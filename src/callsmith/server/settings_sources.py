@@ -37,7 +37,8 @@ from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.jobs.job import JobLimits
-from callsmith.server.settings import PER_MODEL, Bus, CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
+from callsmith.server.parts import section_types
+from callsmith.server.settings import PER_MODEL, CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
 from callsmith.server.store import without_password
 
 ENVIRONMENT = "CALLSMITH_"
@@ -45,11 +46,12 @@ _SEPARATOR = "__"  # between section and name; variables without it are no setti
 _KEY_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _MODEL_NAME = re.compile(r"[^\s*?\[\]]{1,128}")
 
+_OF_PARTS = section_types()
 SECTIONS: Mapping[str, type] = {
     "server": Settings,
     "llm": Llm,
     "mcp": Mcp,
-    "bus": Bus,
+    **_OF_PARTS,
     "requests": Requests,
     "callers": CallerLimits,
     "limits": Limits,
@@ -57,7 +59,7 @@ SECTIONS: Mapping[str, type] = {
     "log": Log,
 }
 _TABLES = ("keys", "models", "aliases")
-NOT_IN_SERVER_SECTION = frozenset({*SECTIONS, *_TABLES, "recorders"})  # those of Settings that [server] does not have
+NOT_IN_SERVER_SECTION = frozenset({*SECTIONS, *_TABLES, "recorders", "parts"})  # those of Settings that [server] does not have
 
 # Other names of some limits.
 _ALIASES = {
@@ -157,7 +159,7 @@ def write_settings(effective: EffectiveSettings) -> str:
     """The text of a TOML file with all settings and where each comes from. Passwords and hashes of keys are hidden."""
     settings, lines = effective.settings, list[str]()
     for section in SECTIONS:
-        holder: Any = settings if section == "server" else getattr(settings, section)
+        holder = _section(settings, section)
         lines += ["", f"[{section}]"]
         for one in fields(holder):
             if one.name not in NOT_IN_SERVER_SECTION:
@@ -173,6 +175,12 @@ def write_settings(effective: EffectiveSettings) -> str:
         lines += ["", f"[keys.{name}]", 'sha256 = "(hidden)"']
         lines += [_line(f"keys.{name}.{one.name}", getattr(key, one.name), effective.origins) for one in fields(key)[1:]]
     return "\n".join(lines[1:])
+
+
+def _section(settings: Settings, name: str) -> Any:
+    if name in _OF_PARTS:
+        return settings.part(_OF_PARTS[name])
+    return settings if name == "server" else getattr(settings, name)
 
 
 def _line(name: str, value: Json, origins: Mapping[str, str]) -> str:
@@ -271,7 +279,6 @@ def _build_settings(values: Mapping[str, Json]) -> Settings:
         **sections["server"],
         llm=llm,
         mcp=Mcp(**sections["mcp"]),
-        bus=Bus(**sections["bus"]),
         requests=Requests(**sections["requests"]),
         callers=CallerLimits(**sections["callers"]),
         limits=Limits(**sections["limits"]),
@@ -280,6 +287,7 @@ def _build_settings(values: Mapping[str, Json]) -> Settings:
         keys={name: _build_key(name, parts) for name, parts in tables["keys"].items()},
         models={name: _build_model(name, parts, llm) for name, parts in tables["models"].items()},
         aliases=aliases,
+        parts=tuple(part for name, kind in _OF_PARTS.items() if (part := kind(**sections[name])) != kind()),
     )
 
 

@@ -10,6 +10,7 @@ from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.opening import open_bus
 from callsmith.server.app import create_app
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.settings import Settings
 from tests.bus.contract import QUERY, BusContract, BusWith, answer
 from tests.fakes import FakeModel
@@ -26,7 +27,7 @@ class TestHttp(BusContract):
             async def make(descriptor: Descriptor = QUERY, handler: Any = answer) -> CapabilityBus:
                 provider = CapabilityBus()
                 provider.register(descriptor, handler)
-                app = create_app({"m": FakeModel(says("hi"))}, bus=provider, settings=settings)
+                app = create_app({"m": FakeModel(says("hi"))}, parts=[BusPart(provider)], settings=settings)
                 url = await stack.enter_async_context(served(app))
                 return await stack.enter_async_context(open_bus(url))
 

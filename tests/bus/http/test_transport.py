@@ -21,6 +21,7 @@ from callsmith.core.capability.authority import Authority
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.settings import Key, Settings
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
@@ -39,7 +40,7 @@ class Places:
 
 
 def app_of(bus: CapabilityBus, **settings: Any) -> Starlette:
-    return create_app({"m": FakeModel(says("hi"))}, bus=bus, settings=Settings(**settings))
+    return create_app({"m": FakeModel(says("hi"))}, parts=[BusPart(bus)], settings=Settings(**settings))
 
 
 @asynccontextmanager

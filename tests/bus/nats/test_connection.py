@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from callsmith.bus.nats.connection import Connection
+from callsmith.bus.nats.connection import NatsConnection
 
 pytestmark = pytest.mark.nats
 
@@ -31,7 +31,7 @@ async def test_the_ping_that_ends_a_subscription_comes_after_its_end() -> None:
     recording = RecordingServer()
     async with await asyncio.start_server(recording.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        connection = Connection([f"nats://127.0.0.1:{port}"], on_lost=lambda: None, on_return=lambda: None)
+        connection = NatsConnection([f"nats://127.0.0.1:{port}"], on_lost=lambda: None, on_return=lambda: None)
         await connection.open()
         await connection.subscribe("calls", lambda message: None)
         for _ in range(20):  # what closely follows is written later, together

@@ -11,7 +11,7 @@ from callsmith.evals.bfcl.checker import Checker
 from callsmith.evals.cases.case import Case, Turn, World
 from callsmith.evals.run.conversation import MOST_STEPS
 from callsmith.evals.run.record import Record, Records, read_records
-from callsmith.evals.run.runner import Runner, Settings
+from callsmith.evals.run.runner import Runner, RunSettings
 from callsmith.evals.run.setup import NAMED
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
@@ -48,7 +48,7 @@ async def hold(tmp_path: Path, replies: list[str], setup: str = "free", **traits
     engine, checker = Scripted(replies, repeat=True), Checker(tmp_path, program=program)
     model = LocalModel(engine, format_named("hermes"), Template(CHATML), Traits(**traits))
     try:
-        runner = Runner(model, {"m": NAMED[setup]}, Records(tmp_path / "out"), checker, Settings(concurrency=1))
+        runner = Runner(model, {"m": NAMED[setup]}, Records(tmp_path / "out"), checker, RunSettings(concurrency=1))
         await runner.run([CASE])
     finally:
         await checker.close()

@@ -14,7 +14,7 @@ from callsmith.core.values import Call, Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.evals.cases.case import Case, Turn
 from callsmith.evals.run.record import RECORDS, Record, Records, read_records
-from callsmith.evals.run.runner import Runner, Settings
+from callsmith.evals.run.runner import Runner, RunSettings
 from callsmith.evals.run.setup import NAMED
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
@@ -22,7 +22,7 @@ from callsmith.models.local import LocalModel
 
 TOOL = Tool("add", parameters={"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]})
 SETUPS = {"m/free": NAMED["free"], "m/free-repaired": NAMED["free-repaired"]}
-ONE_AT_A_TIME = Settings(concurrency=1)
+ONE_AT_A_TIME = RunSettings(concurrency=1)
 
 
 def case(id: str, **fields: Any) -> Case:
@@ -131,7 +131,7 @@ class Stuck:
 
 async def test_a_case_that_takes_too_long_is_an_error_and_others_go_on_meanwhile(tmp_path: Path):
     stuck = Stuck()
-    runner = Runner(stuck, {"m/default": NAMED["default"]}, Records(tmp_path), settings=Settings(seconds=0.2, concurrency=3))
+    runner = Runner(stuck, {"m/default": NAMED["default"]}, Records(tmp_path), settings=RunSettings(seconds=0.2, concurrency=3))
     await runner.run([case(name) for name in ("one", "two", "three", "four")])
     found = {record.case: record for record in read_records(tmp_path)}
     assert "no answer within" in found["one"].error

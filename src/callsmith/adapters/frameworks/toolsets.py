@@ -60,7 +60,7 @@ class CallableTool:
             if decide is None:
                 reason = asked.needed.reason or call.name
                 return failed(call, "denied", f"{reason}: a person has to approve it, and nobody can be asked")
-            decision = await _decided(decide, asked.needed)
+            decision = await _ask_person(decide, asked.needed)
         try:
             return await self._result(call, decision)
         except ConfirmationRequired as changed:
@@ -75,7 +75,7 @@ class CallableTool:
         return result_message(result, self.limits.result_characters)[0].content
 
 
-async def _decided(decide: Decide, needed: ConfirmationNeeded) -> Decision:
+async def _ask_person(decide: Decide, needed: ConfirmationNeeded) -> Decision:
     """What a person says; one who is asked by a function that is not async may take any time without holding others up."""
     answer = decide(needed) if inspect.iscoroutinefunction(decide) else await asyncio.to_thread(decide, needed)
     return check_argument("decision", await answer if inspect.isawaitable(answer) else answer, Decision)
@@ -90,11 +90,11 @@ def callable_tools(
     """The tools of a toolset, ready to be called. In async code, `tools` is `await toolset.tools()`: without, they are listed in
     the background, and a toolset with connections (MCP servers) then has them there, for calls that are not async."""
     toolset = as_toolset(toolset)
-    listed = wait_for(_listed(toolset)) if tools is None else tools
+    listed = wait_for(_list_tools(toolset)) if tools is None else tools
     return [CallableTool(tool, toolset, limits, context) for tool in listed]
 
 
-async def _listed(toolset: Toolset) -> Sequence[Tool]:
+async def _list_tools(toolset: Toolset) -> Sequence[Tool]:
     return await toolset.tools()
 
 

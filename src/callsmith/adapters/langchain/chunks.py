@@ -64,10 +64,10 @@ class ChunkBuilder(CallWriter):
         """The whole answer, with the text and the reason of each call that could not be read."""
         message = result.generations[0].message
         if self._reasons and isinstance(message, AIMessage):
-            message.invalid_tool_calls = [self._explained(dict(call)) for call in message.invalid_tool_calls]
+            message.invalid_tool_calls = [self._explain(dict(call)) for call in message.invalid_tool_calls]
         return result
 
-    def _explained(self, call: dict[str, Any]) -> Any:
+    def _explain(self, call: dict[str, Any]) -> Any:
         why = self._reasons.get(call.get("id") or "")
         if why is None:
             return call

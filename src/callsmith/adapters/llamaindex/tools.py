@@ -61,11 +61,11 @@ class CallsmithTool(FunctionTool):
 
     def call(self, *args: Any, **arguments: Any) -> ToolOutput:
         """The output of a call."""
-        return self._output(wait_for(self._callable.run(_named(args, arguments), self._decide)), arguments)
+        return self._output(wait_for(self._callable.run(_require_names(args, arguments), self._decide)), arguments)
 
     async def acall(self, *args: Any, **arguments: Any) -> ToolOutput:
         """The output of a call."""
-        return self._output(await self._callable.run(_named(args, arguments), self._decide), arguments)
+        return self._output(await self._callable.run(_require_names(args, arguments), self._decide), arguments)
 
     def _run(self, **arguments: Any) -> str:
         return self.call(**arguments).content
@@ -83,7 +83,7 @@ class CallsmithTool(FunctionTool):
         )
 
 
-def _named(args: tuple[Any, ...], arguments: dict[str, Any]) -> dict[str, Any]:
+def _require_names(args: tuple[Any, ...], arguments: dict[str, Any]) -> dict[str, Any]:
     if args:
         raise UsageError("a tool is called with named arguments")
     return arguments

@@ -49,7 +49,7 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
     def detect_and_parse(self, text: str, tools: Sequence[Any]) -> Any:
         """The calls and the text of a whole answer."""
         if _HANDED.search(text):
-            return self._result(*_taken([text]))
+            return self._result(*_read_deltas([text]))
         read = read_whole(self._new_answer(tools), text)
         return self._result(read.content, read.calls)
 
@@ -59,7 +59,7 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
             return self._result("", ())
         if self._answer is None and (self._is_handed or _HANDED.search(new_text)):
             self._is_handed = True
-            return self._result(*_taken([new_text]))
+            return self._result(*_read_deltas([new_text]))
         if self._answer is None:
             self._answer = self._new_answer(tools)
         delta = self._answer.feed(new_text)
@@ -159,7 +159,7 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
         read = read_whole(self._new_answer(), text)
         normal = read.content
         if self._hands_calls_on and (read.calls or _reads_otherwise(self._model, self._tool_request, normal)):
-            normal = _READ + normal + "".join(_handed(read.calls))
+            normal = _READ + normal + "".join(_write_deltas(read.calls))
         return host.ReasoningResult(normal_text=normal, reasoning_text=read.reasoning)
 
     def parse_streaming_increment(self, new_text: str) -> Any:
@@ -184,7 +184,7 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
         normal = delta.content
         if self._hands_calls_on and (normal or delta.calls):
             begun, self._has_begun = self._has_begun, True
-            normal = ("" if begun else _READ) + normal + "".join(_handed(delta.calls))
+            normal = ("" if begun else _READ) + normal + "".join(_write_deltas(delta.calls))
         return host.ReasoningResult(normal_text=normal, reasoning_text=delta.reasoning)
 
 
@@ -212,12 +212,12 @@ def _reads_otherwise(model: HostedModel, tool_request: ToolRequest, text: str) -
     return bool(again.calls) or again.content != text
 
 
-def _handed(calls: Sequence[CallDelta]) -> Iterator[str]:
+def _write_deltas(calls: Sequence[CallDelta]) -> Iterator[str]:
     for call in calls:
         yield _OPEN + json.dumps(asdict(call), ensure_ascii=True) + _CLOSE
 
 
-def _taken(pieces: Sequence[str]) -> tuple[str, list[CallDelta]]:
-    """The text and the calls out of what `_handed` has written."""
+def _read_deltas(pieces: Sequence[str]) -> tuple[str, list[CallDelta]]:
+    """The text and the calls out of what `_write_deltas` has written."""
     text = "".join(pieces)
     return _HANDED.sub("", text), [CallDelta(**json.loads(found)) for found in _HANDED.findall(text) if found]

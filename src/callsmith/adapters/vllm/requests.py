@@ -24,7 +24,7 @@ def constrain(request: Any, tool_request: ToolRequest, model: HostedModel, varia
             request.spaces_between_special_tokens = False
     if tool_request.choice.mode != "required" and request.extract_structured_outputs() is not None:
         return request
-    opened = _opened(request, model, variables)
+    opened = _find_opening(request, model, variables)
     begins_with_answer = hasattr(request, "_grammar_from_parser")
     if not begins_with_answer and model.is_thinking(opened):
         opened = ""  # the engine applies the grammar behind the reasoning
@@ -54,7 +54,7 @@ def _structured_outputs(grammar: Grammar) -> Mapping[str, Any]:
     return _fields.get_or_make((grammar,), make).body["structured_outputs"]
 
 
-def _opened(request: Any, model: HostedModel, variables: Mapping[str, Any]) -> str:
+def _find_opening(request: Any, model: HostedModel, variables: Mapping[str, Any]) -> str:
     if variables.get("continue_final_message") or variables.get("add_generation_prompt") is False:
         return ""
     names = {name: value for name, value in variables.items() if value is not None}

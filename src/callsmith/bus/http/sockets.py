@@ -56,17 +56,15 @@ class SocketCall:
 
     async def _read(self) -> None:
         """Read the frames, and acknowledge them."""
-        acknowledgements, seq = Acknowledgements(), 0
+        acknowledgements = Acknowledgements()
         try:
             async for message in self._socket:
                 frame = read_frame(json.loads(message.data))
-                seq += 1
-                if frame.seq != seq:
-                    raise BusError("partition", f"frame {frame.seq} came in place of frame {seq}", sent=True)
+                acknowledgements.check_order(frame)
                 await self._frames.put(frame)
                 if frame.is_end:
                     return
-                if upto := acknowledgements.received(seq):
+                if upto := acknowledgements.take_due():
                     await self._send({"type": "ack", "upto": upto})
             raise BusError("partition", "the connection broke off before the last frame", sent=True)
         except BusError as error:

@@ -174,13 +174,13 @@ class HttpTransport:
         timeout = cast(Any, aiohttp.ClientWSTimeout)(ws_close=1.0)  # its fields are not known to type checkers
         try:
             async with asyncio.timeout_at(until):
-                socket = await self._opened.ws_connect(
+                socket = await self._open_session.ws_connect(
                     self._url + PATH, protocols=(SUBPROTOCOL,), timeout=timeout, heartbeat=30, max_msg_size=_MOST_BYTES
                 )
         except aiohttp.WSServerHandshakeError:  # the same call without a socket is answered, or refused for a reason
             return None
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            raise _not_reached(self._url, error) from error
+            raise _unreachable(self._url, error) from error
         if socket.protocol == SUBPROTOCOL:
             return socket
         await socket.close()
@@ -203,7 +203,7 @@ class HttpTransport:
                 size += len(data)
                 for event in reader.feed(data):
                     seq, size = seq + 1, 0
-                    yield read_frame({"event": event.event, "data": _parsed(event.data), "seq": seq})
+                    yield read_frame({"event": event.event, "data": _parse_json(event.data), "seq": seq})
                 if size > _MOST_BYTES:
                     raise BusError("partition", f"{self._url} sends a frame without an end", sent=True)
 
@@ -217,21 +217,21 @@ class HttpTransport:
         data = None if body is None else encode_json(body)
         headers = {"content-type": "application/json"}
         try:
-            async with self._opened.request(
+            async with self._open_session.request(
                 method, self._url + path, data=data, headers=headers, timeout=timeout, allow_redirects=False
             ) as response:
                 yield response
         except CallsmithError:
             raise
         except aiohttp.ClientConnectorError as error:
-            raise _not_reached(self._url, error) from error
+            raise _unreachable(self._url, error) from error
         except TimeoutError as error:
             raise BusError("timeout", f"{self._url} gave no answer in time", sent=True) from error
         except (aiohttp.ClientError, OSError) as error:
             raise BusError("partition", f"{self._url} broke off: {type(error).__name__}", sent=True) from error
 
     @property
-    def _opened(self) -> "aiohttp.ClientSession":
+    def _open_session(self) -> "aiohttp.ClientSession":
         if self._session is None or self._session.closed:
             raise UsageError("the bus has not been started: use it as `async with CapabilityBus(HttpTransport(…)) as bus`")
         return self._session
@@ -257,20 +257,20 @@ async def _read_json(response: "aiohttp.ClientResponse") -> dict[str, Json]:
         data += piece
         if len(data) > _MOST_BYTES:
             raise BusError("partition", f"{response.url.host} answers with more than {_MOST_BYTES} bytes", sent=True)
-    found = _parsed(data.decode("utf-8", "replace"))
+    found = _parse_json(data.decode("utf-8", "replace"))
     if isinstance(found, dict):
         return cast(dict[str, Json], found)
     raise BusError("partition", f"{response.url.host} answers {response.status}, with something that is no JSON", sent=True)
 
 
-def _parsed(text: str) -> Any:
+def _parse_json(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
         return None
 
 
-def _not_reached(url: str, error: BaseException) -> BusError:
+def _unreachable(url: str, error: BaseException) -> BusError:
     return BusError("partition", f"{url} cannot be reached: {type(error).__name__}", sent=False)
 
 

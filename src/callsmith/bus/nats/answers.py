@@ -5,13 +5,13 @@ from collections import deque
 from collections.abc import Callable
 
 from callsmith.bus.flow import WINDOW
-from callsmith.bus.nats.messages import PART, Message, decode, is_from, reply_bytes
+from callsmith.bus.nats.messages import PART, NatsMessage, decode, is_from, reply_bytes
 from callsmith.bus.nats.replies import MOST_BYTES
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame, read_frame
 
 
-class Answer:
+class IncomingAnswer:
     """The answer to a call, while it comes in.
 
     `node` is who answers: known beforehand, or from the first message, if `may_answer` says that this node may. Messages that are
@@ -29,7 +29,7 @@ class Answer:
         self.is_accepted = False
         self.on_late: Callable[[], None] | None = None  # called with what comes after the caller has given up
 
-    def take(self, message: Message) -> None:
+    def take(self, message: NatsMessage) -> None:
         """Take a message of it; what is no part of it is dropped."""
         if message.is_refused:
             if not self.is_accepted:
@@ -56,19 +56,19 @@ class Answer:
             self._failure = error
             self._wake()
 
-    async def begun(self, until: float) -> bool:
+    async def wait_until_accepted(self, until: float) -> bool:
         """Whether the call was accepted by then."""
-        while not self.is_accepted and await self._news(until):
+        while not self.is_accepted and await self._wait_for_news(until):
             pass
         return self.is_accepted
 
     async def next(self, until: float) -> Frame | None:
         """The next frame; None if there is none by then."""
-        while not self._frames and await self._news(until):
+        while not self._frames and await self._wait_for_news(until):
             pass
         return self._frames.popleft() if self._frames else None
 
-    async def _news(self, until: float) -> bool:
+    async def _wait_for_news(self, until: float) -> bool:
         """Wait until something has come, and say whether there is time left."""
         if self._failure is not None:
             raise self._failure
@@ -86,14 +86,14 @@ class Answer:
         if self._waiter is not None and not self._waiter.done():
             self._waiter.set_result(None)
 
-    def _read(self, message: Message) -> Frame | None:
+    def _read(self, message: NatsMessage) -> Frame | None:
         """The frame that is whole with this message."""
         part = message.headers.get(PART, "")
         if self.is_accepted:
             if not is_from(self.node, message, reply_bytes(self._request_id, part, message.data)):
                 return None
             if part:
-                return self._joined(part, message.data)
+                return self._join_part(part, message.data)
             return read_frame(decode(message.data))
         entries = decode(message.data)
         node = entries.get("node")
@@ -104,7 +104,7 @@ class Answer:
         self.node, self.is_accepted = node, True
         return read_frame(entries)
 
-    def _joined(self, part: str, data: bytes) -> Frame | None:
+    def _join_part(self, part: str, data: bytes) -> Frame | None:
         number, _, count = part.partition("/")
         if number != str(len(self._parts) + 1) or sum(map(len, self._parts)) + len(data) > MOST_BYTES:
             self.fail(BusError("partition", "a part of the answer was lost on the way", sent=True))

@@ -11,9 +11,9 @@ from secrets import token_hex
 
 from callsmith.bus.flow import Acknowledgements
 from callsmith.bus.nats.announcements import offer_digest
-from callsmith.bus.nats.answers import Answer
-from callsmith.bus.nats.connection import Connection
-from callsmith.bus.nats.messages import Message, Signer, control_bytes, encode, signed
+from callsmith.bus.nats.answers import IncomingAnswer
+from callsmith.bus.nats.connection import NatsConnection
+from callsmith.bus.nats.messages import NatsMessage, Signer, control_bytes, encode, sign_headers
 from callsmith.bus.nats.neighbours import Neighbours
 from callsmith.bus.nats.subjects import Subjects
 from callsmith.bus.port import Offer, Receive
@@ -27,22 +27,22 @@ ACCEPT_SECONDS = 2.0  # within which somebody accepts a call
 _SPARE_SECONDS = 1.0  # a provider that is too slow for its own limit says so itself
 
 
-class Calls:
+class OutgoingCalls:
     """The calls that this node makes of others."""
 
-    def __init__(self, connection: Connection, subjects: Subjects, neighbours: Neighbours, identity: Signer | None) -> None:
+    def __init__(self, connection: NatsConnection, subjects: Subjects, neighbours: Neighbours, identity: Signer | None) -> None:
         self._connection = connection
         self._subjects = subjects
         self._neighbours = neighbours
         self._identity = identity
         self._prefix = subjects.replies(token_hex(16))
         self._numbers = count(1)
-        self._answers: dict[str, Answer] = {}  # by the subject of their messages
+        self._answers: dict[str, IncomingAnswer] = {}  # by the subject of their messages
 
     async def open(self) -> None:
         await self._connection.subscribe(f"{self._prefix}*", self._take)
 
-    def _take(self, message: Message) -> None:
+    def _take(self, message: NatsMessage) -> None:
         if answer := self._answers.get(message.subject):
             answer.take(message)
 
@@ -54,7 +54,7 @@ class Calls:
 
     async def request(self, envelope: Envelope, offer: Offer, *, share: bool, added: dict[str, str]) -> tuple[str, Frame]:
         """Send a call that is not streamed; the node that has answered, and the one frame of its answer."""
-        sent = self._sent(envelope, offer, share, added)
+        sent = self._prepare(envelope, offer, share, added)
         answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
         try:
             self._publish(sent)
@@ -73,33 +73,31 @@ class Calls:
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, added: dict[str, str]
     ) -> AsyncGenerator[Frame, None]:
         """Send a call with what is added to its envelope, and give the frames of its answer, of which the first is "accepted"."""
-        sent = self._sent(envelope, offer, share, added)
+        sent = self._prepare(envelope, offer, share, added)
         answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
-        forwarding, expected, acknowledgements = None, 1, Acknowledgements()
+        forwarding, acknowledgements = None, Acknowledgements()
         try:
             self._publish(sent)
-            if not await answer.begun(min(sent.deadline, loop.time() + ACCEPT_SECONDS)):
+            if not await answer.wait_until_accepted(min(sent.deadline, loop.time() + ACCEPT_SECONDS)):
                 self._check_accepted(sent)
             forwarding = loop.create_task(caller.forward(receive))
             yield Frame("accepted", {"node": answer.node})
             frame_seconds = offer.descriptor.timeout_seconds + _SPARE_SECONDS
             while frame := await answer.next(min(sent.deadline, loop.time() + frame_seconds)):
-                if frame.seq != expected:
-                    raise BusError("partition", f"frames of {envelope.capability} were lost on the way", sent=True)
+                acknowledgements.check_order(frame)
                 caller.is_ended = frame.is_end
                 yield frame
                 if frame.is_end:
                     return
-                if upto := acknowledgements.received(expected):
+                if upto := acknowledgements.take_due():
                     caller.control({"type": "ack", "upto": upto})
-                expected += 1
             raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
         finally:
             if forwarding is not None:
                 forwarding.cancel()
             self._leave(sent)
 
-    def _sent(self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]) -> "_Sent":
+    def _prepare(self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]) -> "_Sent":
         """A call that is about to be sent, and that its answer is awaited for."""
         number, now = str(next(self._numbers)), asyncio.get_running_loop().time()
         # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
@@ -112,7 +110,7 @@ class Calls:
             raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
         digest = offer_digest(offer.descriptor) if share else ""
         node = "" if share else offer.node
-        answer = Answer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
+        answer = IncomingAnswer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
         subject = f"{self._prefix}{number}"
         where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(node)
         self._answers[subject] = answer
@@ -121,7 +119,7 @@ class Calls:
         return _Sent(envelope.capability, where, subject, payload, deadline, answer, caller)
 
     def _publish(self, sent: "_Sent") -> None:
-        self._connection.publish(sent.where, sent.payload, sent.subject, signed(self._identity, sent.payload))
+        self._connection.publish(sent.where, sent.payload, sent.subject, sign_headers(self._identity, sent.payload))
         sent.caller.is_ended = False
 
     def _check_accepted(self, sent: "_Sent") -> None:
@@ -135,7 +133,7 @@ class Calls:
         else:
             self._cancel(sent.subject, sent.answer, sent.caller)
 
-    def _cancel(self, subject: str, answer: Answer, caller: "_Caller") -> None:
+    def _cancel(self, subject: str, answer: IncomingAnswer, caller: "_Caller") -> None:
         """Have the provider stop: now, or as soon as it is known who it is."""
         if answer.is_accepted:
             del self._answers[subject]
@@ -155,7 +153,7 @@ class Calls:
         """Send something to the node at which a call runs; if that cannot be done, the call ends by itself."""
         payload = encode(message)
         with suppress(BusError):
-            headers = signed(self._identity, control_bytes(payload))
+            headers = sign_headers(self._identity, control_bytes(payload))
             self._connection.publish(self._subjects.control(node), payload, "", headers)
 
 
@@ -168,14 +166,14 @@ class _Sent:
     subject: str
     payload: bytes
     deadline: float
-    answer: Answer
+    answer: IncomingAnswer
     caller: "_Caller"
 
 
 class _Caller:
     """What is sent to the provider while a call runs there."""
 
-    def __init__(self, calls: Calls, request_id: str, sender: str, answer: Answer) -> None:
+    def __init__(self, calls: OutgoingCalls, request_id: str, sender: str, answer: IncomingAnswer) -> None:
         self._calls = calls
         self._request_id = request_id
         self._sender = sender

@@ -1,4 +1,4 @@
-"""Connection: a connection to a NATS server that comes back, and that no message from others can break."""
+"""NatsConnection: a connection to a NATS server that comes back, and that no message from others can break."""
 
 import asyncio
 import logging
@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
-from callsmith.bus.nats.messages import Message
+from callsmith.bus.nats.messages import NatsMessage
 from callsmith.bus.port import Disconnected
 from callsmith.core.errors import MissingExtra
 from callsmith.wire.capability.errors import BusError
@@ -21,7 +21,7 @@ except ImportError as missing:
 _log = logging.getLogger(__name__)
 
 LOST = "the connection to the NATS server is lost; it will be restored"
-Taker: TypeAlias = Callable[[Message], None]
+Taker: TypeAlias = Callable[[NatsMessage], None]
 _HEADER_BYTES = 1024  # that a message may take besides its payload
 _START_SECONDS = 5.0
 _PING_SECONDS, _MISSED_PONGS = 1, 2  # after which the server counts as gone
@@ -87,12 +87,12 @@ class _Client(Client):
             return
         try:
             read = await cast(Any, self)._process_headers(headers) if headers else None
-            taker(Message(subject.decode(), reply.decode(), data, read or _NO_HEADERS))
+            taker(NatsMessage(subject.decode(), reply.decode(), data, read or _NO_HEADERS))
         except Exception:  # whatever others have sent, and whatever it leads to: the next message is read
             _log.debug("a message from NATS was dropped", exc_info=True)
 
 
-class Connection:
+class NatsConnection:
     """A connection to one of these servers. While it is away, nothing is sent, and nothing is kept to be sent later."""
 
     def __init__(self, urls: Sequence[str], *, on_lost: Callable[[], None], on_return: Callable[[], None]) -> None:
@@ -112,7 +112,7 @@ class Connection:
                     self._urls,
                     error_cb=_log_error,
                     disconnected_cb=self._lost,
-                    reconnected_cb=self._returned,
+                    reconnected_cb=self._on_reconnected,
                     max_reconnect_attempts=-1,
                     reconnect_time_wait=1,
                     connect_timeout=2,
@@ -184,7 +184,7 @@ class Connection:
         self._up.clear()
         self._on_lost()
 
-    async def _returned(self) -> None:
+    async def _on_reconnected(self) -> None:
         self._up.set()
         self._on_return()
 

@@ -32,7 +32,7 @@ class Signer(Protocol):
     def sign(self, data: bytes) -> str: ...
 
 
-class Message(Struct, frozen=True):
+class NatsMessage(Struct, frozen=True):
     """A message that has come in. `reply` is the subject on which an answer is awaited, if one is."""
 
     subject: str
@@ -69,7 +69,7 @@ def decode(data: bytes) -> dict[str, Json]:
     return cast(dict[str, Json], value)
 
 
-def signed(identity: Signer | None, data: bytes, headers: dict[str, str] | None = None) -> dict[str, str] | None:
+def sign_headers(identity: Signer | None, data: bytes, headers: dict[str, str] | None = None) -> dict[str, str] | None:
     """The headers of a message, with the signature over these bytes if the node has an identity."""
     return headers if identity is None else {**(headers or {}), SIGNATURE: identity.sign(data)}
 
@@ -79,7 +79,7 @@ def is_signing(node: str) -> bool:
     return node.startswith(_SIGNING)
 
 
-def is_from(node: str, message: Message, data: bytes) -> bool:
+def is_from(node: str, message: NatsMessage, data: bytes) -> bool:
     """Whether the message is from this node, as far as that can be known: only nodes with an identity sign."""
     if not is_signing(node):
         return True

@@ -51,7 +51,7 @@ class Neighbours:
     def get(self, digest: str) -> Neighbour | None:
         return self._nodes.get(digest)
 
-    def announced(self, announcement: Announcement, now: float, wall: float) -> None:
+    def add_announcement(self, announcement: Announcement, now: float, wall: float) -> None:
         """Take an announcement whose sender is verified."""
         key = node_digest(announcement.node)
         known = self._nodes.get(key)
@@ -72,11 +72,11 @@ class Neighbours:
                 self._behind[node_digest(node)] = gone.behind
         self._offers = None
 
-    def silent(self, now: float) -> list[str]:
+    def list_silent(self, now: float) -> list[str]:
         """The nodes that have missed too many beats."""
         return [one.node for one in self._nodes.values() if now - one.seen > _SILENCE]
 
-    def all_seen(self, now: float) -> None:
+    def mark_all_seen(self, now: float) -> None:
         """After a time in which nobody could be heard."""
         for one in self._nodes.values():
             one.seen = now

@@ -11,8 +11,8 @@ from typing import TypeAlias, cast
 from msgspec.structs import replace
 
 from callsmith.bus.flow import FlowControl
-from callsmith.bus.nats.connection import Connection
-from callsmith.bus.nats.messages import SIGNATURE, Message, Signer, control_bytes, decode, is_from
+from callsmith.bus.nats.connection import NatsConnection
+from callsmith.bus.nats.messages import SIGNATURE, NatsMessage, Signer, control_bytes, decode, is_from
 from callsmith.bus.nats.neighbours import Neighbours
 from callsmith.bus.nats.replies import Replies
 from callsmith.bus.nats.subjects import Subjects
@@ -40,7 +40,7 @@ class Serving:
 
     def __init__(
         self,
-        connection: Connection,
+        connection: NatsConnection,
         subjects: Subjects,
         neighbours: Neighbours,
         node: str,
@@ -62,7 +62,7 @@ class Serving:
         self._unaccepted: deque[tuple[float, Replies]] = deque()  # and when their callers are told that they run
         self._accepting: asyncio.TimerHandle | None = None
 
-    def take(self, message: Message) -> None:
+    def take(self, message: NatsMessage) -> None:
         """Take a call, which runs in a task of its own."""
         if not self._subjects.is_reply(message.reply):
             return
@@ -73,7 +73,7 @@ class Serving:
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def take_control(self, message: Message) -> None:
+    def take_control(self, message: NatsMessage) -> None:
         """Take what a caller sends while its call runs."""
         data = decode(message.data)
         sender, request_id, number = data.get("from"), data.get("id"), data.get("n")
@@ -100,11 +100,11 @@ class Serving:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1)
 
-    async def _refuse(self, message: Message) -> None:
+    async def _refuse(self, message: NatsMessage) -> None:
         error = BusError("capacity_exceeded", f"this node answers {self._most_calls} calls at a time", seconds=0.5)
         self._fail(message, error)
 
-    async def _serve(self, message: Message) -> None:
+    async def _serve(self, message: NatsMessage) -> None:
         try:
             envelope = self._in_time(decode_envelope(message.data) or read_envelope(decode(message.data)))
             signature = message.headers.get(SIGNATURE, "")
@@ -134,7 +134,7 @@ class Serving:
             raise BusError("expired", "the call has come after its deadline, and was not run")
         return envelope if late < _QUICK else replace(envelope, seconds=envelope.seconds - late)
 
-    async def _answer(self, message: Message, envelope: Envelope, authority: Authority, running: "_Running") -> None:
+    async def _answer(self, message: NatsMessage, envelope: Envelope, authority: Authority, running: "_Running") -> None:
         replies = Replies(self._connection, message.reply, envelope.request_id, self._node, self._identity)
         loop = asyncio.get_running_loop()
         self._accept_later(replies, loop.time() + ACCEPT_AFTER)
@@ -178,7 +178,7 @@ class Serving:
                 raise
             replies.send(frame)
 
-    def _fail(self, message: Message, error: BusError) -> None:
+    def _fail(self, message: NatsMessage, error: BusError) -> None:
         replies = Replies(self._connection, message.reply, _id_of(message), self._node, self._identity)
         try:
             replies.send(Frame("error", error_frame(error).data, 1))
@@ -227,7 +227,7 @@ class _Running:
         return message
 
 
-def _id_of(message: Message) -> str:
+def _id_of(message: NatsMessage) -> str:
     """The id of a call, as far as it has one."""
     with suppress(BusError):
         request_id = decode(message.data).get("request_id")

@@ -20,9 +20,9 @@ from typing import Any
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.nats.announcements import check_size, offer_digest, read_announcement, write_announcement
-from callsmith.bus.nats.calls import Calls
-from callsmith.bus.nats.connection import LOST, Connection
-from callsmith.bus.nats.messages import Message, beat_bytes, is_from, is_signing, offers_bytes, signed
+from callsmith.bus.nats.calls import OutgoingCalls
+from callsmith.bus.nats.connection import LOST, NatsConnection
+from callsmith.bus.nats.messages import NatsMessage, beat_bytes, is_from, is_signing, offers_bytes, sign_headers
 from callsmith.bus.nats.neighbours import BEAT_SECONDS, Neighbours
 from callsmith.bus.nats.serving import Serving
 from callsmith.bus.nats.subjects import QUEUE, Subjects, node_digest
@@ -75,8 +75,8 @@ class NatsTransport:
         self._subjects = Subjects(community)
         self._neighbours = Neighbours(peers)
         urls = urls.split(",") if isinstance(urls, str) else urls
-        self._connection = Connection(urls, on_lost=self._lost, on_return=self._returned)
-        self._calls = Calls(self._connection, self._subjects, self._neighbours, identity)
+        self._connection = NatsConnection(urls, on_lost=self._on_lost, on_return=self._on_return)
+        self._calls = OutgoingCalls(self._connection, self._subjects, self._neighbours, identity)
         self._serving: Serving | None = None
         self._descriptors: Sequence[Descriptor] = ()
         self._subscribed: set[str] = set()  # to calls that are shared
@@ -156,16 +156,16 @@ class NatsTransport:
         return self._neighbours.offers(capability)
 
     async def request(self, envelope: Envelope, offer: Offer, *, share: bool, authority: Authority) -> tuple[str, Frame]:
-        share, added = self._added(envelope, offer, share, authority)
+        share, added = self._add_fields(envelope, offer, share, authority)
         return await self._calls.request(envelope, offer, share=share, added=added)
 
     def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority
     ) -> AsyncGenerator[Frame, None]:
-        share, added = self._added(envelope, offer, share, authority)
+        share, added = self._add_fields(envelope, offer, share, authority)
         return self._calls.send(envelope, offer, share=share, receive=receive, added=added)
 
-    def _added(self, envelope: Envelope, offer: Offer, share: bool, authority: Authority) -> tuple[bool, dict[str, str]]:
+    def _add_fields(self, envelope: Envelope, offer: Offer, share: bool, authority: Authority) -> tuple[bool, dict[str, str]]:
         """Whether the call may be shared all the same, and what is added to its envelope."""
         added = {"community": self._community} if self._community else {}
         if authority.token:
@@ -200,7 +200,7 @@ class NatsTransport:
         self._last_announcement = time.monotonic()
         self._published.append(self._revision)
         payload = write_announcement(self._node, self._revision, time.time(), self._descriptors, is_gone=is_gone)
-        self._connection.publish(self._subjects.offers, payload, "", signed(self._identity, offers_bytes(payload)))
+        self._connection.publish(self._subjects.offers, payload, "", sign_headers(self._identity, offers_bytes(payload)))
 
     async def _beat(self) -> None:
         """Every second: say that this node is there, and see who is not."""
@@ -211,9 +211,9 @@ class NatsTransport:
                     await self._connection.reopen()
                 if self._connection.is_up:
                     beat = f"{self._revision} {time.time()}".encode()
-                    headers = signed(self._identity, beat_bytes(beat))
+                    headers = sign_headers(self._identity, beat_bytes(beat))
                     self._connection.publish(self._subjects.beat(self._node), beat, "", headers)
-                    self._leave_alone(self._neighbours.silent(asyncio.get_running_loop().time()), "is not heard of any more")
+                    self._leave_alone(self._neighbours.list_silent(asyncio.get_running_loop().time()), "is not heard of any more")
 
     def _leave_alone(self, nodes: Sequence[str], why: str) -> None:
         if nodes:
@@ -225,7 +225,7 @@ class NatsTransport:
 
     # --- what the others say ---
 
-    def _take_offers(self, message: Message) -> None:
+    def _take_offers(self, message: NatsMessage) -> None:
         announcement = read_announcement(message.data, self._counts)
         node = announcement.node
         if not is_from(node, message, offers_bytes(message.data)):
@@ -234,7 +234,7 @@ class NatsTransport:
             self._has_twin |= announcement.revision not in self._published and not announcement.is_gone
             return
         if not announcement.is_gone:
-            self._neighbours.announced(announcement, asyncio.get_running_loop().time(), time.time())
+            self._neighbours.add_announcement(announcement, asyncio.get_running_loop().time(), time.time())
         elif (known := self._neighbours.get(node_digest(node))) and announcement.at > known.latest:  # else it is a replay
             self._leave_alone([node], "has left")
 
@@ -242,7 +242,7 @@ class NatsTransport:
         """Whether it matters what a node says."""
         return node == self._node or ((self._takes_unsigned or is_signing(node)) and self._neighbours.counts(node))
 
-    def _take_beat(self, message: Message) -> None:
+    def _take_beat(self, message: NatsMessage) -> None:
         digest = message.subject.rpartition(".")[2]
         if digest == node_digest(self._node):
             return
@@ -262,7 +262,7 @@ class NatsTransport:
         with suppress(BusError):  # when the connection is back, everything is announced anew
             self._connection.publish(self._subjects.who, who)
 
-    def _take_question(self, message: Message) -> None:
+    def _take_question(self, message: NatsMessage) -> None:
         if message.data in (b"", node_digest(self._node).encode()) and not self._is_answering:
             self._is_answering = True
             self._run(self._answer_question)
@@ -275,11 +275,11 @@ class NatsTransport:
 
     # --- the connection ---
 
-    def _lost(self) -> None:
+    def _on_lost(self) -> None:
         self._calls.fail(Disconnected(LOST, sent=True))
 
-    def _returned(self) -> None:
-        self._neighbours.all_seen(asyncio.get_running_loop().time())
+    def _on_return(self) -> None:
+        self._neighbours.mark_all_seen(asyncio.get_running_loop().time())
         self._run(self._announce_now)
         self._ask(b"")
 

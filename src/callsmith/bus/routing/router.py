@@ -36,7 +36,7 @@ class Router:
             found = self._health[key] = Health()
         return found
 
-    def ended(self, offer: Offer, node: str, succeeded: bool | None, seconds: float) -> None:
+    def record_end(self, offer: Offer, node: str, succeeded: bool | None, seconds: float) -> None:
         """A call that was sent to an offer has ended; `node` has answered it: empty if that is not known."""
         now = time.monotonic()
         if node == offer.node:
@@ -71,7 +71,7 @@ class Router:
             raise BusError("schema_mismatch", f"{write_reference(name, version)} is not offered, but {known}")
         able = [one for one in fitting if _fits(one, params, tests)]
         if not able:
-            raise BusError("not_found", f"nobody offers {name} with {_short(params)}; there is {_offered(fitting, params)}")
+            raise BusError("not_found", f"nobody offers {name} with {_shorten(params)}; there is {_values(fitting, params)}")
         now = time.monotonic()
         available = [one for one in able if self.health(one).is_available(now)]
         if not available:
@@ -110,11 +110,11 @@ def _fits(offer: Offer, params: Mapping[str, Json], tests: Mapping[str, ParamsTe
     return test(offer.descriptor.params, params)
 
 
-def _short(params: Mapping[str, Json]) -> str:
+def _shorten(params: Mapping[str, Json]) -> str:
     return ", ".join(f"{name}={str(value)[:60]!r}" for name, value in list(params.items())[:5])
 
 
-def _offered(offers: Sequence[Offer], params: Mapping[str, Json]) -> str:
+def _values(offers: Sequence[Offer], params: Mapping[str, Json]) -> str:
     return "; ".join(
         dict.fromkeys(
             ", ".join(f"{name}: {str(one.descriptor.params[name])[:200]}" for name in params if name in one.descriptor.params)

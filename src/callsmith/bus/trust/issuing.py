@@ -70,7 +70,7 @@ class _IssuedTokens:
         self._issued[token.jti] = token, call.authority.subject
         while len(self._issued) > _REMEMBERED:
             self._issued.popitem(last=False)
-        return {"output": {"handle": token.jti, **_described(token)}, "meta": {"token": token.text}}
+        return {"output": {"handle": token.jti, **_describe(token)}, "meta": {"token": token.text}}
 
     def _make(self, authority: Authority, subject: str, scope: Scope, seconds: int | None) -> Token:
         now, here = self._clock(), self._identity.node_id
@@ -109,7 +109,7 @@ class _IssuedTokens:
             token = self._verifier.verify(text, read_token(text).sub).token
         except BusError as error:
             return {"output": {"active": False, "reason": error.code, "message": error.message}, "meta": {}}
-        described = {"active": True, **_described(token), "issuer": token.iss, "audience": token.aud}
+        described = {"active": True, **_describe(token), "issuer": token.iss, "audience": token.aud}
         return {"output": described, "meta": {}}
 
     def _find(self, call: CapabilityCall) -> tuple[str, str]:
@@ -139,7 +139,7 @@ def _check_within_authority(scope: Scope, authority: Authority, offers: Sequence
             raise BusError("token_scope_insufficient", f"the caller may not call {reference} itself")
 
 
-def _described(token: Token) -> dict[str, Json]:
+def _describe(token: Token) -> dict[str, Json]:
     return {"subject": token.sub, "expires_at": token.exp, "scope": write_scope(token.scope)}
 
 

@@ -76,8 +76,8 @@ def issue(
 ) -> Token:
     """A token that lets `subject` make the calls of `scope` at `audience`, a node or a community."""
     now = time.time() if now is None else now
-    start, exp = int(now if not_before is None else not_before), int(now + _checked(seconds))
-    return _signed(identity, Token(identity.node_id, subject, audience, int(now), start, exp, _new_id(now), scope))
+    start, exp = int(now if not_before is None else not_before), int(now + _check_seconds(seconds))
+    return _sign(identity, Token(identity.node_id, subject, audience, int(now), start, exp, _new_id(now), scope))
 
 
 def attenuate(
@@ -92,18 +92,18 @@ def attenuate(
 ) -> Token:
     """A token that is made from another one, and allows no more: not more calls, and not longer. `scope`: by default the same."""
     now = time.time() if now is None else now
-    exp = min(parent.exp, int(now + _checked(seconds)))
+    exp = min(parent.exp, int(now + _check_seconds(seconds)))
     claims = identity.node_id, subject, audience, int(now), int(now), exp, _new_id(now), scope or parent.scope, parent
-    return _signed(identity, Token(*claims))
+    return _sign(identity, Token(*claims))
 
 
-def _checked(seconds: float) -> float:
+def _check_seconds(seconds: float) -> float:
     if not 1 <= seconds <= MOST_SECONDS:
         raise UsageError(f"a token is valid for 1 to {MOST_SECONDS} seconds, not {seconds:g}", field="seconds")
     return seconds
 
 
-def _signed(identity: Identity, token: Token) -> Token:
+def _sign(identity: Identity, token: Token) -> Token:
     if token.sub != ANYBODY and not is_node_id(token.sub):
         raise UsageError(f"{token.sub!r} is no id of a node, as callsmith bus id prints it", field="subject")
     payload: dict[str, Json] = {name: getattr(token, name) for name in ("iss", "sub", "aud", "iat", "nbf", "exp", "jti")}

@@ -7,26 +7,30 @@ from callsmith.cli.bus.identity import IdentityCommand, show_id
 from callsmith.cli.bus.node import NodeCommand, OfferCommand
 from callsmith.cli.bus.offer import offer_capabilities
 from callsmith.cli.bus.tokens import tokens_app
-from callsmith.cli.inputs.examples import example
+from callsmith.cli.inputs.options import example
 
-bus_app = typer.Typer(
-    help="The capability bus: offer and call capabilities of several machines.", rich_markup_mode=None, no_args_is_help=True
+app = typer.Typer(
+    name="bus",
+    epilog=example("callsmith bus list --bus nats://127.0.0.1:4222"),
+    help="The capability bus: offer and call capabilities of several machines.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
 )
-bus_app.command("list", cls=NodeCommand, epilog=example("callsmith bus list --bus nats://10.0.0.5:4222"))(list_offers)
-bus_app.command(
+app.command("list", cls=NodeCommand, epilog=example("callsmith bus list --bus nats://10.0.0.5:4222"))(list_offers)
+app.command(
     "call",
     cls=NodeCommand,
     epilog=example('callsmith bus call rag.query@1.0 \'{"params": {"corpus": "village"}, "input": {"query": "hall"}}\''),
 )(call_capability)
-bus_app.command(
+app.command(
     "chat",
     cls=NodeCommand,
     epilog=example('callsmith bus chat "When does the hall open?" --tool search_corpus --tool list_corpora'),
 )(chat_over_bus)
-bus_app.command(
+app.command(
     "offer",
     cls=OfferCommand,
     epilog=example("callsmith bus offer --corpus village=./documents --tools mytools --bus nats://10.0.0.5:4222"),
 )(offer_capabilities)
-bus_app.command("id", cls=IdentityCommand, epilog=example("callsmith bus id"))(show_id)
-bus_app.add_typer(tokens_app, name="token", epilog=example("callsmith bus token show - < token.txt"))
+app.command("id", cls=IdentityCommand, epilog=example("callsmith bus id"))(show_id)
+app.add_typer(tokens_app, name="token", epilog=example("callsmith bus token show - < token.txt"))

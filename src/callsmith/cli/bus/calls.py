@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 
 import typer
 
-from callsmith.cli.bus.node import authority_with, connected, node_settings
+from callsmith.cli.bus.node import authority_with, connect, node_settings
 from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.wire.capability.errors import BusError
@@ -27,7 +27,7 @@ def list_offers(context: typer.Context) -> None:
     settings = node_settings(context)
 
     async def offers() -> list[Any]:
-        async with connected(settings) as bus:
+        async with connect(settings) as bus:
             return list(bus.offers())
 
     found = sorted(asyncio.run(offers()), key=lambda one: (one.node, one.descriptor.name, one.descriptor.version))
@@ -60,11 +60,11 @@ def call_capability(
         name, version = parse_reference(capability)
     except BusError as error:
         raise UsageError(error.message) from error
-    given = _parsed(body)
+    given = _parse_body(body)
     authority = authority_with(token, settings)
 
     async def run() -> None:
-        async with connected(settings, name) as bus:
+        async with connect(settings, name) as bus:
             if not stream:
                 answer = await bus.call(name, version, given, session_id=session, timeout=timeout, authority=authority)
                 echo(json.dumps(answer, ensure_ascii=False))
@@ -73,7 +73,7 @@ def call_capability(
                 echo(encode_frame(frame).decode())
                 frame.raise_error()
 
-    _explained(run())
+    _run_with_codes(run())
 
 
 def chat_over_bus(
@@ -97,7 +97,7 @@ def chat_over_bus(
     settings = node_settings(context)
     choice = Choice(tool_choice) if tool_choice in ("auto", "required", "none") else Choice.only(tool_choice)
     request = Request((Message.user(question),), choice=choice, sampling=Sampling(max_tokens=max_tokens))
-    _explained(_chat(settings, model, request, tools or [], yes, authority_with(token, settings)))
+    _run_with_codes(_chat(settings, model, request, tools or [], yes, authority_with(token, settings)))
 
 
 async def _chat(
@@ -113,12 +113,12 @@ async def _chat(
     from callsmith.core.events import ConfirmationNeeded, TurnEnded
     from callsmith.core.ports import Context
     from callsmith.runtime.loop import run
-    from callsmith.server.node import bus_tools
+    from callsmith.server.parts.bus.node import bus_tools
     from callsmith.tools.wrap import Confirmed
 
     console = Console(highlight=False)
     approver, transcript = Approver(console, yes), Transcript(console)
-    async with connected(settings, "llm.chat") as bus:
+    async with connect(settings, "llm.chat") as bus:
         found = bus_tools(bus, tools)
         toolset = Confirmed(found) if found else None
         context, waiting = Context(authority=authority), list[ConfirmationNeeded]()
@@ -138,7 +138,7 @@ async def _chat(
             context = replace(context, decisions=decisions, asked=asked)
 
 
-def _parsed(text: str) -> dict[str, Any]:
+def _parse_body(text: str) -> dict[str, Any]:
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -148,7 +148,7 @@ def _parsed(text: str) -> dict[str, Any]:
     return cast(dict[str, Any], value)
 
 
-def _explained(work: Any) -> None:
+def _run_with_codes(work: Any) -> None:
     """Run the work; an error of the bus is reported with its code."""
     try:
         asyncio.run(work)

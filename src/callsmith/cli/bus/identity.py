@@ -9,7 +9,7 @@ from callsmith.cli.terminal.output import echo
 
 if TYPE_CHECKING:
     from callsmith.bus.trust.identity import Identity
-    from callsmith.server.settings import Bus
+    from callsmith.server.parts.bus.settings import BusSettings
 
 
 class IdentityCommand(SettingsCommand):
@@ -23,16 +23,17 @@ def show_id(context: typer.Context) -> None:
     echo(open_identity(bus_settings(context)).node_id)
 
 
-def bus_settings(context: typer.Context) -> "Bus":
+def bus_settings(context: typer.Context) -> "BusSettings":
     """The settings of the bus, from options, the environment and the user's own file."""
     from callsmith.cli.serve import load_settings
+    from callsmith.server.parts.bus.settings import BusSettings
 
-    return load_settings(None, given_settings(context), None).settings.bus
+    return load_settings(None, given_settings(context), None).settings.part(BusSettings)
 
 
-def open_identity(settings: "Bus") -> "Identity":
+def open_identity(settings: "BusSettings") -> "Identity":
     """The identity of this node."""
     from callsmith.bus.trust.identity import load_identity
-    from callsmith.server.node import identity_file
+    from callsmith.server.parts.bus.node import identity_file
 
     return load_identity(identity_file(settings))

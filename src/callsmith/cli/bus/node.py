@@ -33,19 +33,21 @@ class OfferCommand(SettingsCommand):
 def node_settings(context: typer.Context) -> "Settings":
     """The settings of this node, from options, the environment and the user's own file. A bus must be among them."""
     from callsmith.cli.serve import load_settings
+    from callsmith.server.parts.bus.settings import BusSettings
 
     settings = load_settings(None, given_settings(context), None).settings
-    if settings.bus.url is None:
+    if settings.part(BusSettings).url is None:
         raise UsageError("which bus? Give --bus nats://HOST:4222, or set CALLSMITH_BUS__URL", field="bus.url")
     return settings
 
 
 @asynccontextmanager
-async def connected(settings: "Settings", *capabilities: str, calls_only: bool = True) -> "AsyncGenerator[CapabilityBus, None]":
+async def connect(settings: "Settings", *capabilities: str, calls_only: bool = True) -> "AsyncGenerator[CapabilityBus, None]":
     """The bus of this node, connected; once these capabilities were heard of, or after some seconds."""
-    from callsmith.server.node import open_node
+    from callsmith.server.parts.bus.node import open_node
+    from callsmith.server.parts.bus.settings import BusSettings
 
-    async with open_node(settings.bus, calls_only=calls_only).bus as bus:
+    async with open_node(settings.part(BusSettings), calls_only=calls_only).bus as bus:
         deadline = asyncio.get_running_loop().time() + _LISTENING_SECONDS
         while not all(bus.offers(name) for name in capabilities) and asyncio.get_running_loop().time() < deadline:
             await asyncio.sleep(0.05)
@@ -58,8 +60,9 @@ def authority_with(token: str | None, settings: "Settings") -> "Authority | None
 
     from callsmith.cli.bus.identity import open_identity
     from callsmith.core.capability.authority import Authority
+    from callsmith.server.parts.bus.settings import BusSettings
 
     if token is None:
         return None
     text = token if token.startswith("hntoken:") else Path(token).read_text("utf-8").strip()
-    return Authority(open_identity(settings.bus).node_id, token=text)
+    return Authority(open_identity(settings.part(BusSettings)).node_id, token=text)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.bus.node import connected, node_settings
+from callsmith.cli.bus.node import connect, node_settings
 from callsmith.cli.inputs.options import pairs
 from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import UsageError
@@ -54,7 +54,7 @@ def offer_capabilities(
 async def _offer(settings: "Settings", corpora: "Corpora | None", toolset: "Toolset | None", prefix: str) -> None:
     from callsmith.bus.offer import offer
 
-    async with connected(settings, calls_only=False) as bus:
+    async with connect(settings, calls_only=False) as bus:
         if corpora is not None:
             corpora.register(bus)
         if toolset is not None:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsmith.cli.bus.identity import IdentityCommand, bus_settings, open_identity
-from callsmith.cli.inputs.examples import example
-from callsmith.cli.inputs.options import pairs
+from callsmith.cli.inputs.options import example, pairs
 from callsmith.cli.terminal.output import echo, echo_json
 from callsmith.core.errors import UsageError
 from callsmith.wire.capability.errors import BusError
@@ -102,7 +101,7 @@ def revoke_token(
     from callsmith.bus.trust.identity import is_node_id
     from callsmith.bus.trust.revocations import RevocationFile
     from callsmith.bus.trust.tokens import PREFIX
-    from callsmith.server.node import revocation_file
+    from callsmith.server.parts.bus.node import revocation_file
 
     given = _text(token)
     kind = "issuer" if is_node_id(given) else "token"

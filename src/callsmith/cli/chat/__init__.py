@@ -1,5 +1,3 @@
 """`callsmith chat`: talk to a model in the terminal, watch it call tools, and be asked before it does something."""
 
-from callsmith.cli.chat.command import ChatCommand, chat
-
-__all__ = ["ChatCommand", "chat"]
+from callsmith.cli.chat.command import app as app

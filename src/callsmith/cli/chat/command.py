@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from callsmith.cli.inputs.completion import complete_choice
-from callsmith.cli.inputs.options import alias_of
+from callsmith.cli.inputs.options import alias_of, example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo_lines
 from callsmith.core.errors import CallsmithError, Unavailable
@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from callsmith.core.ports import OpenedModel
     from callsmith.runtime.conversation.conversation import ConversationOptions
     from callsmith.server.settings import Settings as ServerSettings
+
+app = typer.Typer()
 
 
 class ChatCommand(SettingsCommand):
@@ -57,6 +59,10 @@ class ChatCommand(SettingsCommand):
     )
 
 
+@app.command(
+    cls=ChatCommand,
+    epilog=example("callsmith chat --tools mytools --save talk.json", 'callsmith chat "Summarise this." < notes.txt'),
+)
 def chat(
     context: typer.Context,
     prompt: Annotated[

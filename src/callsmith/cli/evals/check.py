@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo
 from callsmith.core.types.escaped_text import in_json, one_line
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 WRONG = 1  # the exit code where something is wrong with the server
 
+app = typer.Typer()
 
+
+@app.command(epilog=example("callsmith check http://127.0.0.1:8000/v1 --junit report.xml"))
 def check(
     url: Annotated[str, typer.Argument(help="The server: http://127.0.0.1:8000/v1")] = "",
     model: Annotated[str, typer.Option("--model", help="The model to ask for. Default: the first that is listed.")] = "",

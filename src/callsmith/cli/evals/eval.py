@@ -22,7 +22,7 @@ from callsmith.cli.evals.options import (
     Threads,
     split_names,
 )
-from callsmith.cli.inputs.examples import example
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo, echo_lines
 
 if TYPE_CHECKING:
@@ -30,16 +30,21 @@ if TYPE_CHECKING:
     from callsmith.evals.bfcl.checker import Checker
     from callsmith.evals.cases.case import Case
     from callsmith.evals.run.record import Records
-    from callsmith.evals.run.runner import Settings
+    from callsmith.evals.run.runner import RunSettings
     from callsmith.evals.run.setup import Setup
     from callsmith.models import Options
 
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)
 
-eval_app = typer.Typer(help="How well models call tools.", rich_markup_mode=None)
+app = typer.Typer(
+    name="eval",
+    epilog=example("callsmith eval --quick", "callsmith eval --quick --setup free --setup guarded"),
+    help="How well models call tools.",
+    rich_markup_mode=None,
+)
 
 
-@eval_app.callback(invoke_without_command=True)
+@app.callback(invoke_without_command=True)
 def evaluate(
     context: typer.Context,
     model: Annotated[
@@ -73,7 +78,7 @@ def evaluate(
     from callsmith.cli.evals.cases import find_cases
     from callsmith.evals.cases.sample import sample
     from callsmith.evals.run.record import Records
-    from callsmith.evals.run.runner import Settings
+    from callsmith.evals.run.runner import RunSettings
     from callsmith.evals.run.setup import read_setups
     from callsmith.models import Options
 
@@ -81,7 +86,7 @@ def evaluate(
     listed = split_names(ids)
     found = find_cases(cases, split_names(categories), with_conversations=bool(listed))
     chosen = sample(found, per_category=QUICK if quick and per_category is None else per_category, ids=listed, seed=seed)
-    settings = Settings(max_tokens, seconds, concurrency or AT_ONCE)
+    settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(context=context_tokens, threads=threads, gpu_layers=gpu_layers, format=format, live=settings.concurrency)
     records = Records(out)
     try:
@@ -94,7 +99,7 @@ def evaluate(
     _report(out)
 
 
-@eval_app.command("compare", epilog=example("callsmith eval compare free guarded --out eval-results"))
+@app.command("compare", epilog=example("callsmith eval compare free guarded --out eval-results"))
 def compare_setups(
     first: Annotated[str, typer.Argument(help="A setup, as the report names it, or the end of its name.")],
     second: Annotated[str, typer.Argument(help="The setup that is held against it.")],
@@ -115,7 +120,7 @@ def compare_setups(
         echo(f"lost: {', '.join(found.losses) or 'none'}")
 
 
-@eval_app.command("report", epilog=example("callsmith eval report --out eval-results"))
+@app.command("report", epilog=example("callsmith eval report --out eval-results"))
 def write_report(
     out: Annotated[Path, typer.Option("--out", file_okay=False, help="The folder of the results.")] = Path("eval-results"),
 ) -> None:
@@ -155,7 +160,7 @@ async def _evaluate(
     setups: "list[Setup]",
     cases: "list[Case]",
     records: "Records",
-    settings: "Settings",
+    settings: "RunSettings",
     *,
     serve: bool,
 ) -> None:
@@ -186,7 +191,7 @@ async def _ask_model(
     setups: "dict[str, Setup]",
     cases: "list[Case]",
     records: "Records",
-    settings: "Settings",
+    settings: "RunSettings",
     checker: "Checker | None",
     described: str = "",
 ) -> None:

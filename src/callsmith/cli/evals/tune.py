@@ -23,6 +23,7 @@ from callsmith.cli.evals.options import (
     split_names,
 )
 from callsmith.cli.inputs.completion import complete_models
+from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo, echo_lines
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
     from callsmith.evals.bfcl.checker import Checker
     from callsmith.evals.cases.case import Case
     from callsmith.evals.run.record import Records
-    from callsmith.evals.run.runner import Runner, Settings
+    from callsmith.evals.run.runner import Runner, RunSettings
     from callsmith.evals.run.setup import Setup
     from callsmith.evals.scores.tuning import Tuning
     from callsmith.models import Options
@@ -40,7 +41,10 @@ ALWAYS: Final = 30.0  # log odds, as a bias: more than any score is below 0
 TRIAL: Final = 3  # cases that are asked to see how long all will take
 SHORT: Final = 20.0  # seconds: after a trial that was shorter, so many are asked as can be at once
 
+app = typer.Typer()
 
+
+@app.command(epilog=example("callsmith tune qwen2.5-coder-1.5b --quick", "callsmith tune mine.gguf --cases mine.jsonl --store"))
 def tune(
     model: Annotated[str, typer.Argument(autocompletion=complete_models, help="The model, as for serve; one that runs here.")],
     cases: CasesFile = None,
@@ -67,7 +71,7 @@ def tune(
     from callsmith.cli.evals.cases import find_cases
     from callsmith.cli.inputs.options import alias_of
     from callsmith.evals.run.record import Records
-    from callsmith.evals.run.runner import Settings
+    from callsmith.evals.run.runner import RunSettings
     from callsmith.evals.scores.tuning import choose, expected, split
     from callsmith.models import Options
 
@@ -76,7 +80,7 @@ def tune(
     chosen = _sample(find_cases(cases, split_names(categories)), QUICK if quick and per_category is None else per_category)
     expects = expected(chosen)
     split(expects)
-    settings = Settings(max_tokens, seconds, concurrency or AT_ONCE)
+    settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(
         context=context_tokens, threads=threads, gpu_layers=gpu_layers, live=settings.concurrency, tool_prompt=names[0]
     )
@@ -144,7 +148,7 @@ async def _ask(
     setups: "dict[str, Setup]",
     cases: "list[Case]",
     records: "Records",
-    settings: "Settings",
+    settings: "RunSettings",
     *,
     store: bool,
 ) -> "ModelInfo":
@@ -177,7 +181,7 @@ async def _ask_all(
     setups: "dict[str, Setup]",
     cases: "list[Case]",
     records: "Records",
-    settings: "Settings",
+    settings: "RunSettings",
     checker: "Checker | None",
 ) -> None:
     from functools import partial

@@ -33,6 +33,11 @@ SetOption: TypeAlias = Annotated[
 ]
 
 
+def example(*lines: str) -> str:
+    """The end of a help text: command lines, which are not wrapped."""
+    return "\b\n" + "\n".join([f"Example{'s' if len(lines) > 1 else ''}:", *(f"  {line}" for line in lines)])
+
+
 def require_server() -> None:
     """Raise MissingExtra if the packages of the server are not installed."""
     if not all(map(find_spec, ("uvicorn", "starlette", "msgspec", "prometheus_client"))):

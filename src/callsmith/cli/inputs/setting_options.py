@@ -30,7 +30,6 @@ HEADINGS = {
     "server": "Server",
     "llm": "Model and tools",
     "mcp": "MCP servers",
-    "bus": "Capability bus",
     "limits": "Limits",
     "log": "Logs and traces",
 }
@@ -84,11 +83,14 @@ class SettingsCommand(TyperCommand):
 
     def format_options(self, ctx: Any, formatter: Any) -> None:
         """Write the options of each section of the settings under a heading, behind the command's own."""
-        groups: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{heading: [] for heading in HEADINGS.values()}}
+        from callsmith.server.settings_sources import SECTIONS
+
+        headings = {name: HEADINGS.get(name) or getattr(section, "heading", "Options") for name, section in SECTIONS.items()}
+        groups: dict[str, list[Any]] = {"Arguments": [], "Options": [], **{heading: [] for heading in headings.values()}}
         for param in self.get_params(ctx):
             setting = self.settings.get(param.name)
             own = "Arguments" if param.param_type_name == "argument" else "Options"
-            heading = HEADINGS[setting.name.partition(".")[0]] if setting else own
+            heading = headings[setting.name.partition(".")[0]] if setting else own
             if record := param.get_help_record(ctx):
                 groups[heading].append(record)
         for heading, records in groups.items():

@@ -1,1 +1,1 @@
-"""Values of the capability bus that tools and callers carry: authority and binding."""
+"""Values that tools and callers carry where calls go to other programs: authority, binding, and the record of what ran."""

@@ -1,11 +1,11 @@
 """Probes: one question to a server each, and what its answer says about the server.
 
     @probe("A required call is made")
-    async def required(lab: Lab) -> None:
-        answer = await lab.ask("Hello!", tools=[WEATHER], choice=Choice("required"))
-        lab.need(answer.calls, "the answer has no call")
+    async def required(context: ProbeContext) -> None:
+        answer = await context.ask("Hello!", tools=[WEATHER], choice=Choice("required"))
+        context.need(answer.calls, "the answer has no call")
 
-Whatever depends on the server alone is `Wrong`; what a better model might have done is `Weak`, and no fault of the server.
+Whatever depends on the server alone is `Wrong`; what a better model might have done is `ModelFault`, and no fault of the server.
 """
 
 import json
@@ -26,7 +26,7 @@ from callsmith.formats.algebra import Calls, Format, Thinks, first_literals, is_
 from callsmith.formats.inference.find_calls import find_calls
 from callsmith.models.presets import preset_for
 
-Probing: TypeAlias = "Callable[[Lab], Awaitable[None]]"
+Probing: TypeAlias = "Callable[[ProbeContext], Awaitable[None]]"
 F = TypeVar("F", bound=Callable[..., Any])
 
 TOKENS = 256  # of an answer, where nobody says: models that reason need more
@@ -39,7 +39,7 @@ class Wrong(Exception):
     """The server does something that no client can work with, or not what it was asked for."""
 
 
-class Weak(Exception):
+class ModelFault(Exception):
     """The model has not done it; another may."""
 
 
@@ -83,7 +83,7 @@ def probe(title: str, *dialects: str, name: str = "") -> Callable[[F], F]:
 
 
 @dataclass(slots=True)
-class Lab:
+class ProbeContext:
     """What a probe works with: one dialect of one server, and one model. What was asked once is not asked again."""
 
     target: Target
@@ -151,14 +151,14 @@ class Lab:
         """The server is wrong if a client sees markup, or a call that was not read. A call without the markers that the model was
         taught is the model's doing, even if some servers read it all the same; one that was cut cannot be read."""
         if self.is_cut_in_call(answer):
-            raise Weak(CUT)
+            raise ModelFault(CUT)
         if mark := next((mark for mark in markup(self.model) if mark in answer.text), ""):
             raise Wrong(f"the text has {mark} in it: {answer.text[:200]!r}")
         names = {tool.name for tool in tools}
         if tools and (calls := [call.name for call in find_calls(answer.text, tools).calls if call.name in names]):
             if writes_bare_calls(self.model):
                 raise Wrong(f"a call of {calls[0]} stands in the text, and was not read as one: {answer.text[:200]!r}")
-            raise Weak(f"the model wrote a call of {calls[0]} without the markers of its format: {answer.text[:200]!r}")
+            raise ModelFault(f"the model wrote a call of {calls[0]} without the markers of its format: {answer.text[:200]!r}")
 
     def is_cut_in_call(self, answer: Answer) -> bool:
         """Whether the text ends, because of the limit, in a call that has begun."""
@@ -175,7 +175,7 @@ class Lab:
         """The first call of an answer that must have one, unless it was cut before."""
         begun = answer.thoughts or _is_open_object(answer.text) or self.is_cut_in_call(answer)
         if not answer.calls and answer.finish == "length" and begun:
-            raise Weak("the answer was cut in its reasoning or in the call; --tokens gives it more")
+            raise ModelFault("the answer was cut in its reasoning or in the call; --tokens gives it more")
         cut = ", until the limit of its tokens" if answer.finish == "length" else ""
         self.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}{cut}")
         return answer.calls[0]
@@ -185,7 +185,7 @@ class Lab:
         call = self.required(answer)
         self.need(call.name == tool.name, f"a call of {tool.name} was required, and {call.name} is called")
         if answer.finish == "length":
-            raise Weak("the call was not finished within the tokens that it had")
+            raise ModelFault("the call was not finished within the tokens that it had")
         arguments = call.arguments
         if arguments is None:
             raise Wrong(f"the arguments are no JSON object: {call.text[:200]}")

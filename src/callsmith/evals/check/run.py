@@ -20,7 +20,7 @@ from callsmith.evals.check.dialects.dialect import CheckedDialect
 from callsmith.evals.check.dialects.ollama import OLLAMA
 from callsmith.evals.check.dialects.responses import RESPONSES
 from callsmith.evals.check.exchange import Exchange, KeyWanted, Target
-from callsmith.evals.check.probe import PROBES, TOKENS, Gone, Lab, Late, Probe, Skipped, Weak, Wrong, describe
+from callsmith.evals.check.probe import PROBES, TOKENS, Gone, Late, ModelFault, Probe, ProbeContext, Skipped, Wrong, describe
 
 Verdict: TypeAlias = Literal["right", "wrong", "weak", "skipped"]
 DIALECTS = {one.name: one for one in (CHAT, RESPONSES, ANTHROPIC, OLLAMA)}
@@ -126,7 +126,7 @@ async def check(
         listed = await target.models()
         model = model or _first_model(target, listed)
         report = Report(target.url, model, "unknown")
-        labs, refusals = list[Lab](), list[str]()
+        contexts, refusals = list[ProbeContext](), list[str]()
         for dialect in DIALECTS.values():
             if dialects and dialect.name not in dialects:
                 continue
@@ -136,22 +136,23 @@ async def check(
                 report.unspoken.append(dialect.name)
                 refusals.append(refusal)
             else:
-                labs.append(Lab(target, dialect, model, tokens))
-        if not labs:
+                contexts.append(ProbeContext(target, dialect, model, tokens))
+        if not contexts:
             raise ModelError(
                 f"no API that is known is spoken at {target.url}: {refusals[0]}", hint="Is the address complete (…/v1)?"
             )
         report.server = identify(listed, target.exchanges)
-        report.dialects = [lab.dialect.name for lab in labs]
-        chosen = [(lab, one) for lab in labs for one in known_probes() if one.is_for(lab.dialect) and _is_wanted(lab, one, only)]
+        report.dialects = [context.dialect.name for context in contexts]
+        suitable = [(context, one) for context in contexts for one in known_probes() if one.is_for(context.dialect)]
+        chosen = [(context, one) for context, one in suitable if _is_wanted(context, one, only)]
         if not chosen:
             raise UsageError(f"no probe is called {', '.join(only)}; --list lists them", field="only")
-        report.planned = [f"{lab.dialect.name}.{one.name}" for lab, one in chosen]
+        report.planned = [f"{context.dialect.name}.{one.name}" for context, one in chosen]
         if on_start is not None:
             on_start(report)
         late = 0
-        for lab, one in chosen:
-            finding, ended = await _run(lab, one, repeat)
+        for context, one in chosen:
+            finding, ended = await _run(context, one, repeat)
             report.findings.append(finding)
             report.seconds = time.perf_counter() - began
             if on_finding is not None:
@@ -166,37 +167,37 @@ async def check(
     return report
 
 
-def _is_wanted(lab: Lab, one: Probe, only: Collection[str]) -> bool:
-    names = (one.name, f"{lab.dialect.name}.{one.name}")
+def _is_wanted(context: ProbeContext, one: Probe, only: Collection[str]) -> bool:
+    names = (one.name, f"{context.dialect.name}.{one.name}")
     return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
 
 
-async def _run(lab: Lab, one: Probe, repeat: int) -> tuple[Finding, Exception | None]:
+async def _run(context: ProbeContext, one: Probe, repeat: int) -> tuple[Finding, Exception | None]:
     """The probe, as often as it is to be run; the worst of what it finds is told. And what the last run has ended with."""
     order: tuple[Verdict, ...] = ("skipped", "right", "weak", "wrong")
-    worst, counts, began = Finding(one, lab.dialect, "skipped"), Counter[Verdict](), time.perf_counter()
+    worst, counts, began = Finding(one, context.dialect, "skipped"), Counter[Verdict](), time.perf_counter()
     ended: Exception | None = None
     for number in range(repeat):
-        own = lab if number == 0 else Lab(lab.target, lab.dialect, lab.model, lab.tokens)
-        lab.target.exchanges = []
+        own = context if number == 0 else ProbeContext(context.target, context.dialect, context.model, context.tokens)
+        context.target.exchanges = []
         verdict, ended = await _verdict(own, one)
         counts[verdict] += 1
         if number == 0 or order.index(verdict) > order.index(worst.verdict):
-            seen = tuple(exchange.view() for exchange in lab.target.exchanges[-4:])
-            worst = Finding(one, lab.dialect, verdict, str(ended or ""), seen)
+            seen = tuple(exchange.view() for exchange in context.target.exchanges[-4:])
+            worst = Finding(one, context.dialect, verdict, str(ended or ""), seen)
         if isinstance(ended, Gone | Late):
             break
     seconds = time.perf_counter() - began
     late = isinstance(ended, Late)
-    return Finding(one, lab.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts, late), ended
+    return Finding(one, context.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts, late), ended
 
 
-async def _verdict(lab: Lab, one: Probe) -> tuple[Verdict, Exception | None]:
+async def _verdict(context: ProbeContext, one: Probe) -> tuple[Verdict, Exception | None]:
     try:
-        await one.run(lab)
+        await one.run(context)
     except Wrong as error:
         return "wrong", error
-    except Weak as error:
+    except ModelFault as error:
         return "weak", error
     except Skipped as error:
         return "skipped", error
@@ -215,9 +216,9 @@ def _first_model(target: Target, listed: Exchange) -> str:
 
 async def _is_unspoken(target: Target, dialect: CheckedDialect, model: str) -> str:
     """Why a dialect is not spoken; empty if it is, however badly."""
-    lab = Lab(target, dialect, model)
+    context = ProbeContext(target, dialect, model)
     try:
-        exchange = await lab.send(lab.body("Hi"))
+        exchange = await context.send(context.body("Hi"))
     except Gone as broken:
         return str(broken)
     except Late:

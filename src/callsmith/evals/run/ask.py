@@ -11,7 +11,7 @@ from callsmith.core.values import Call, Message, Request, Usage
 
 
 @dataclass(slots=True)
-class Answer:
+class CaseAnswer:
     """An answer. `steps` are what the model was given and wrote: more than one where something was asked for again. `rounds` is
     how many answers these are together."""
 
@@ -35,7 +35,7 @@ class Answer:
         """What the model wrote, in its own spelling; without what was asked for again."""
         return self.steps[0].text if self.steps else self.text
 
-    def add(self, other: "Answer") -> None:
+    def add(self, other: "CaseAnswer") -> None:
         """Go on with another answer of the same conversation."""
         self.text = f"{self.text}\n\n{other.written}" if self.rounds else other.written
         self.steps, self.finish, self.rounds = [], other.finish, self.rounds + 1
@@ -46,9 +46,9 @@ class Answer:
         self.seconds += other.seconds
 
 
-async def ask(model: Model, request: Request) -> Answer:
+async def ask(model: Model, request: Request) -> CaseAnswer:
     """The whole answer to a request."""
-    answer, texts, began = Answer(), list[str](), time.perf_counter()
+    answer, texts, began = CaseAnswer(), list[str](), time.perf_counter()
     request = replace(request, explain=answer.steps.append)
     async with closing(model.stream(request)) as events:
         async for event in events:

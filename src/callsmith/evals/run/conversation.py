@@ -7,7 +7,7 @@ from callsmith.core.ports import Model
 from callsmith.core.values import Call, Message, Result, Sampling, Tool
 from callsmith.evals.bfcl.checker import Checker, Verdict
 from callsmith.evals.cases.case import Case, World
-from callsmith.evals.run.ask import Answer, ask
+from callsmith.evals.run.ask import CaseAnswer, ask
 from callsmith.evals.run.setup import Setup, offered_tools
 from callsmith.runtime.guards.guards import guarded
 
@@ -15,7 +15,7 @@ MOST_STEPS: Final = 20  # answers with calls in one turn, as the benchmark has i
 _numbers = count(1)
 
 
-class Conversation:
+class CaseConversation:
     """Holds the conversation of a case with a model: it is asked until it calls nothing, and then told the next turn."""
 
     def __init__(self, model: Model, setup: Setup, checker: Checker, sampling: Sampling) -> None:
@@ -26,9 +26,9 @@ class Conversation:
         self._sampling = sampling
         self._name = f"m{next(_numbers)}"  # of the world: each conversation has its own
 
-    async def hold(self, case: Case, world: World) -> tuple[Answer, Verdict]:
+    async def hold(self, case: Case, world: World) -> tuple[CaseAnswer, Verdict]:
         """All that the model said and called, and the verdict on it."""
-        together, turns = Answer(rounds=0), list[list[list[Call]]]()
+        together, turns = CaseAnswer(rounds=0), list[list[list[Call]]]()
         messages, tools = list[Message](), list[Tool]()
         for turn in case.turns:
             messages += turn.messages
@@ -49,7 +49,7 @@ class Conversation:
                     return together, Verdict(False, "multi_turn:force_terminated", f"more than {MOST_STEPS} steps")
         return together, await self._checker.check_conversation(self._name, world, turns)
 
-    async def _step(self, together: Answer, messages: list[Message], tools: list[Tool]) -> list[Call]:
+    async def _step(self, together: CaseAnswer, messages: list[Message], tools: list[Tool]) -> list[Call]:
         """Ask once; the calls that are to be run."""
         offered = offered_tools(self._opened, self._setup, tools)
         answer = await ask(self._model, self._setup.request(messages, offered, self._sampling))

@@ -10,8 +10,8 @@ from callsmith.core.ports import Model
 from callsmith.core.values import Sampling
 from callsmith.evals.bfcl.checker import Checker, Verdict
 from callsmith.evals.cases.case import Case
-from callsmith.evals.run.ask import Answer, ask
-from callsmith.evals.run.conversation import Conversation
+from callsmith.evals.run.ask import CaseAnswer, ask
+from callsmith.evals.run.conversation import CaseConversation
 from callsmith.evals.run.judge import count_valid, is_strictly_equal, judge
 from callsmith.evals.run.record import Record, Records, call_row, case_digest
 from callsmith.evals.run.setup import Setup, WithToolPrompt, offered_tools, set_up
@@ -20,7 +20,7 @@ MOST_FAILURES: Final = 20  # answers in a row, after which something else is wro
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class RunSettings:
     """How cases are asked. Greedy decoding with a seed: the same answers again, as far as batches round alike."""
 
     max_tokens: int = 512
@@ -32,7 +32,7 @@ class Settings:
         return Sampling(temperature=0.0, seed=0, max_tokens=self.max_tokens)
 
 
-DEFAULTS: Final = Settings()
+DEFAULTS: Final = RunSettings()
 
 
 class Runner:
@@ -44,7 +44,7 @@ class Runner:
         setups: Mapping[str, Setup],
         records: Records,
         checker: Checker | None = None,
-        settings: Settings = DEFAULTS,
+        settings: RunSettings = DEFAULTS,
         with_tool_prompt: WithToolPrompt | None = None,
     ) -> None:
         self._models = {label: set_up(model, setup, with_tool_prompt) for label, setup in setups.items()}
@@ -105,13 +105,13 @@ class Runner:
             score=answer.report.decision.score if answer.report.decision else None,
         )
 
-    async def _answer(self, case: Case, label: str) -> tuple[Answer, Verdict, str]:
+    async def _answer(self, case: Case, label: str) -> tuple[CaseAnswer, Verdict, str]:
         """The answer to a case, the verdict on it, and whose that is."""
         model, setup = self._models[label], self._setups[label]
         if case.world is not None:
             if self._checker is None:
                 raise UsageError("conversations need the benchmark, whose tools they call")
-            conversation = Conversation(model, setup, self._checker, self._settings.sampling)
+            conversation = CaseConversation(model, setup, self._checker, self._settings.sampling)
             return *await conversation.hold(case, case.world), "bfcl"
         tools = offered_tools(model, setup, case.tools)
         answer = await ask(model, setup.request(case.messages, tools, self._settings.sampling))

@@ -5,7 +5,7 @@ What is large is read in a thread, piece by piece, so that the event loop goes o
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from functools import partial
@@ -39,9 +39,9 @@ _parts = msgspec.json.Decoder(dict[str, msgspec.Raw])
 class BodyReader:
     """Reads request bodies as JSON. Status 413 if one is too large, 400 if a field of it is or if it is not JSON."""
 
-    def __init__(self, limits: Requests = DEFAULT_LIMITS) -> None:
+    def __init__(self, limits: Requests = DEFAULT_LIMITS, wrappers: Iterable[str] = ()) -> None:
         self._limits = limits
-        self._field_limits = RequestLimits(limits)
+        self._field_limits = RequestLimits(limits, wrappers)
         self._arriving = _ArrivingBytes(limits.arriving_bytes)
         self._known: list[tuple[bytes, ReusedArray]] = []  # the latest last
         self._lock = Lock()

@@ -20,7 +20,8 @@ class Dialect:
 
     `paths` are the beginnings of paths that no other dialect has. `headers` only its clients send: they decide on
     a path that several dialects have, such as `/v1/models`. `error_event` is the name of the event that ends a stream with an
-    error, where the body of the error does not say it.
+    error, where the body of the error does not say it. `id_header` is a header for the id of a request, besides ours. `wrappers`
+    are fields that hold a request in another one, whose parts are measured like those of any request.
     """
 
     write_error: Callable[[BaseException], Failure]
@@ -28,6 +29,8 @@ class Dialect:
     paths: tuple[str, ...] = ()
     headers: tuple[str, ...] = ()
     error_event: str = ""
+    id_header: str = ""
+    wrappers: tuple[str, ...] = ()
     write_model: Callable[[ListedModel], Json] = openai.write_model
     write_models: Callable[[Iterable[ListedModel]], dict[str, Json]] = openai.write_models
 

@@ -1,13 +1,13 @@
 """The request context: the id of a request, its caller, and what its answers have cost; `current_request()` returns it.
 
-The id is the caller's own `x-request-id` (on the bus, `x-hearthnet-request-id`) or a new one. At the end of a request a line is
-written to the access log, with nothing of the content.
+The id is the caller's own `x-request-id` (or in the header that its dialect has for it) or a new one. At the end of a request a
+line is written to the access log, with nothing of the content.
 """
 
 import logging
 import re
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -20,7 +20,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from callsmith.core.values import Json, Usage
 from callsmith.runtime.telemetry.turns import TurnRecord
 from callsmith.server.settings import Key
-from callsmith.wire.capability.requests import REQUEST_ID
 
 HEADER = "x-request-id"
 _SESSION_HEADERS = (b"x-session-id", b"x-claude-code-session-id", b"session-id", b"session_id")  # Codex has the last two
@@ -113,21 +112,24 @@ def act_for(subject: str, key: Key) -> None:
 class RequestContextMiddleware:
     """Middleware that gives every request a context, returns its id in the response, and logs caller and cost.
 
-    Unexpected exceptions end here: `failed` makes the response of one.
+    Unexpected exceptions end here: `failed` makes the response of one. `id_headers` may have the caller's own id.
     """
 
-    def __init__(self, app: ASGIApp, failed: ErrorHandler, *, access: bool = False) -> None:
+    def __init__(
+        self, app: ASGIApp, failed: ErrorHandler, *, access: bool = False, id_headers: Sequence[str] = (HEADER,)
+    ) -> None:
         self._app = app
         self._failed = failed
         self._access = access
+        self._id_headers = id_headers
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] not in ("http", "websocket"):
             await self._app(scope, receive, send)
             return
         headers = HTTPConnection(scope).headers
-        given = headers.get(HEADER) or headers.get(REQUEST_ID, "")
-        context = RequestContext(given if _VALID_ID.fullmatch(given) else f"req_{uuid4().hex}", _address(scope))
+        id = next((value for name in self._id_headers if (value := headers.get(name))), "")
+        context = RequestContext(id if _VALID_ID.fullmatch(id) else f"req_{uuid4().hex}", _address(scope))
         context.session = _session(scope)
         status, began = 0, time.perf_counter()
 

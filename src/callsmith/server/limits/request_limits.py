@@ -1,7 +1,7 @@
 """How large the parts of a request may be. They are measured before they are parsed, in every dialect at this one place."""
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Final, TypeAlias
 
 import msgspec
@@ -15,7 +15,6 @@ _Check: TypeAlias = Callable[[str, memoryview], None]
 _STRING: Final = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+(?:"|\\?\Z)', re.DOTALL)
 _PIECE: Final = re.compile(rb"(?:[^\"]++|%b){1,2000}+" % _STRING.pattern, re.DOTALL)
 _NESTED: Final = frozenset({"options", "structured_outputs"})  # fields whose own fields are measured as well
-_OF_BUS: Final = frozenset({"envelope", "body", "input"})  # and those of a call on the bus: what is for a model in it
 _MESSAGES: Final = ("messages", "input")
 _TOOLS: Final = ("tools", "functions")
 _STOPS: Final = ("stop", "stop_sequences")
@@ -51,10 +50,14 @@ def _count_marks(text: bytes | bytearray) -> int:
 
 
 class RequestLimits:
-    """Complains, by a UsageError that names field and limit, about what is larger than the settings allow."""
+    """Complains, by a UsageError that names field and limit, about what is larger than the settings allow.
 
-    def __init__(self, limits: Requests) -> None:
+    `wrappers` are fields that hold a request in another one (`Dialect.wrappers`).
+    """
+
+    def __init__(self, limits: Requests, wrappers: Iterable[str] = ()) -> None:
         self._limits = limits
+        self._wrappers = frozenset(wrappers)
         self._checks: Mapping[str, _Check] = {
             **dict.fromkeys(_MESSAGES, self._check_messages),
             **dict.fromkeys(_TOOLS, self._check_tools),
@@ -71,17 +74,17 @@ class RequestLimits:
     def check_fields(self, parts: Mapping[str, msgspec.Raw], path: str = "") -> None:
         """Complain about a field that is too large."""
         for name, raw in parts.items():
-            if name in _OF_BUS and _is(memoryview(raw), b"{"):
-                self._check_bus_fields(_object.decode(raw), f"{path}{name}.")
+            if name in self._wrappers and _is(memoryview(raw), b"{"):
+                self._check_wrapped(_object.decode(raw), f"{path}{name}.")
             elif check := self._checks.get(name):
                 check(path + name, memoryview(raw))
             elif name in _NESTED and _is(memoryview(raw), b"{"):
                 self.check_fields(_object.decode(raw), f"{name}.")
 
-    def _check_bus_fields(self, parts: Mapping[str, msgspec.Raw], path: str) -> None:
-        """The same for a body of the bus. What its other fields mean, only the capability knows."""
-        common = {name: raw for name, raw in parts.items() if name in _OF_BUS or name in (*_MESSAGES, *_TOOLS, *_STOPS)}
-        self.check_fields(common, path)
+    def _check_wrapped(self, parts: Mapping[str, msgspec.Raw], path: str) -> None:
+        """The same for a request in another one. What its other fields mean, only whoever it is for knows."""
+        common = {*self._wrappers, *_MESSAGES, *_TOOLS, *_STOPS}
+        self.check_fields({name: raw for name, raw in parts.items() if name in common}, path)
 
     def _check_messages(self, name: str, raw: memoryview) -> None:
         if _may_have(raw, self._limits.messages):

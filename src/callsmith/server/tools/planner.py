@@ -111,8 +111,8 @@ class ToolPlanner:
         )
 
     def authority_of(self, subject: str) -> Authority:
-        """What a caller's key allows on the bus: nothing, if it is gone. Where no keys are needed: whoever is at this machine is
-        trusted like its operator."""
+        """What a caller's key allows of capabilities: nothing, if it is gone. Where no keys are needed: whoever is at this
+        machine is trusted like its operator."""
         if self.settings.keys:
             key = self.settings.keys.get(subject)
             return Authority(subject, trust=key.trust if key else "unknown", capabilities=key.capabilities if key else ())

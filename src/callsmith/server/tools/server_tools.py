@@ -1,5 +1,6 @@
-"""The server's own tools: functions, MCP servers and capabilities of the bus, as the settings want them."""
+"""The server's own tools: functions, MCP servers and those of the server's parts, as the settings want them."""
 
+from collections.abc import Mapping
 from dataclasses import replace
 
 from callsmith.core.capability.execution import Audit
@@ -10,7 +11,11 @@ from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Merged, S
 
 
 def wrap_server_tools(
-    tools: Toolset | None, llm: Llm, mcp: McpHost | None = None, audit: Audit | None = None, bus: Toolset | None = None
+    tools: Toolset | None,
+    llm: Llm,
+    mcp: McpHost | None = None,
+    audit: Audit | None = None,
+    of_parts: Mapping[str, Toolset] | None = None,
 ) -> Toolset | None:
     """The server's own tools as the settings want them. A toolset that already asks before it acts is left to its own policy."""
     if not llm.tools_enabled:
@@ -23,10 +28,10 @@ def wrap_server_tools(
     if mcp is not None:
         servers = Confirmed(_wrapped(mcp, llm, audit), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
         tools = servers if tools is None else Merged(("functions", tools), ("mcp", servers))
-    if bus is not None:
-        capabilities = _wrapped(bus, llm, audit)
-        capabilities = Confirmed(capabilities) if ask else capabilities
-        tools = capabilities if tools is None else Merged(tools, ("bus", capabilities))
+    for name, toolset in (of_parts or {}).items():
+        wrapped = _wrapped(toolset, llm, audit)
+        wrapped = Confirmed(wrapped) if ask else wrapped
+        tools = wrapped if tools is None else Merged(tools, (name, wrapped))
     if tools is None or llm.tools_default_set == EVERYTHING:
         return tools
     return Filtered(tools, allow=llm.tools_default_set)

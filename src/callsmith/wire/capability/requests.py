@@ -77,8 +77,8 @@ def _read_call(headers: Mapping[str, str], body: Fields) -> SentCall:
             if sent.get(name) != value:
                 raise given.error(name, "a header says something else")
         stream, work = given.flag("stream"), sent.get("body")
-    signature = _agreed(headers, _SIGNATURE, body.text("signature") if given is not None else None, "signature")
-    token = _agreed(headers, _TOKEN, given.text("token") if given is not None else None, "token")
+    signature = _require_same(headers, _SIGNATURE, body.text("signature") if given is not None else None, "signature")
+    token = _require_same(headers, _TOKEN, given.text("token") if given is not None else None, "token")
     signed = signed_bytes(sent) if signature else b""
     envelope = read_envelope({**sent, "body": work, "token": token or None, "stream": stream})
     if envelope.request_id and not _REQUEST_ID.fullmatch(envelope.request_id):
@@ -97,7 +97,7 @@ def _bus_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
-def _agreed(headers: Mapping[str, str], header: str, given: str | None, name: str) -> str:
+def _require_same(headers: Mapping[str, str], header: str, given: str | None, name: str) -> str:
     """What a header and the body say, if that is the same."""
     if header in headers and given and headers[header] != given:
         raise UsageError(f"{name}: a header says something else", field=name)

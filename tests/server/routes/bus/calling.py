@@ -16,6 +16,7 @@ from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
 from callsmith.server.app import create_app
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from callsmith.wire.capability.requests import PATH, SUBPROTOCOL
@@ -102,7 +103,7 @@ def scripted_bus(**options: Any) -> tuple[CapabilityBus, Scripted]:
 
 def scripted_app(**options: Any) -> tuple[Starlette, Scripted]:
     bus, scripted = scripted_bus()
-    return create_app({"m": FakeModel(says("hi"))}, bus=bus, **options), scripted
+    return create_app({"m": FakeModel(says("hi"))}, parts=[BusPart(bus)], **options), scripted
 
 
 def envelope(capability: str = "llm.chat", version: str = "2.0", body: Any = None, **fields: Any) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.settings import Key, Settings
 from callsmith.server.tools.planner import ToolPlanner
 from callsmith.wire.capability.envelopes import signed_bytes
@@ -43,7 +44,7 @@ def trusting_app(**keys: Key) -> tuple[Any, CapabilityBus, Scripted]:
 
     bus.register(Descriptor("experimental.nested", trust_required="unknown"), nested)
     model = {"m": FakeModel(says("hi"))}
-    return create_app(model, bus=bus, settings=Settings(keys=keys), authenticator=authorizer), bus, scripted
+    return create_app(model, parts=[BusPart(bus, authorizer)], settings=Settings(keys=keys)), bus, scripted
 
 
 def key(**options: Any) -> Key:
@@ -88,7 +89,7 @@ async def test_a_key_has_no_trust_of_the_server_itself() -> None:
 @pytest.mark.parametrize(("host", "open", "trust"), [("127.0.0.1", False, "trusted"), ("0.0.0.0", True, "member")])
 async def test_without_keys_callers_of_this_machine_are_trusted_and_others_are_members(host: str, open: bool, trust: str) -> None:
     bus, scripted = scripted_bus()
-    app = create_app({"m": FakeModel(says("hi"))}, bus=bus, settings=Settings(host=host, open=open))
+    app = create_app({"m": FakeModel(says("hi"))}, parts=[BusPart(bus)], settings=Settings(host=host, open=open))
     assert await code_of(app, {"envelope": envelope("rag.query", "1.0", BODY)}) == ""
     assert scripted.calls[0].authority.trust == trust
 
@@ -211,7 +212,7 @@ async def test_a_node_that_passes_calls_on_lends_its_callers_nothing_of_its_own(
     behind, _, scripted = trusting_app(k=key(trust="trusted"))
     body = {"envelope": envelope("experimental.nested", "1.0", {"input": {"target": target}})}
     async with served(behind) as url, CapabilityBus(HttpTransport(url, key="k")) as bus:
-        front = create_app({"m": FakeModel(says("hi"))}, bus=bus, settings=Settings(keys={"alice": own}))
+        front = create_app({"m": FakeModel(says("hi"))}, parts=[BusPart(bus)], settings=Settings(keys={"alice": own}))
         assert await code_of(front, body) == code
     assert len(scripted.calls) == (not code)
 

@@ -7,6 +7,7 @@ import pytest
 
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.settings import Key, Settings
 from tests.capabilities.chatting import called, chat, chat_bus
 from tests.fakes import FakeModel
@@ -24,7 +25,7 @@ REPLIES = called(("search", {"query": "hall"})), "It opens at 17:42."
 
 
 def app_of(bus: Any) -> Any:
-    return create_app({"m": FakeModel(says("hi"))}, bus=bus)
+    return create_app({"m": FakeModel(says("hi"))}, parts=[BusPart(bus)])
 
 
 def request(body: Any) -> dict[str, Any]:

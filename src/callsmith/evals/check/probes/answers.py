@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from callsmith.evals.check.answer import Answer, mapping, objects
-from callsmith.evals.check.probe import CUT, Lab, Skipped, Weak, Wrong, describe, probe
+from callsmith.evals.check.probe import CUT, ModelFault, ProbeContext, Skipped, Wrong, describe, probe
 from callsmith.evals.check.probes.questions import GREETING, WEATHER_QUESTION
 
 Asking: TypeAlias = Callable[[bool, int], Awaitable[Answer]]  # (streamed?, for which time)
@@ -18,94 +18,94 @@ _COUNTS = {
 
 
 @probe("The models are listed", "chat")
-async def models(lab: Lab) -> None:
-    exchange = await lab.target.send("GET", "models")
-    lab.need(exchange.status == 200, f"GET models: {describe(exchange)}")
-    lab.need(objects(mapping(exchange.json()).get("data")), 'the list has no array "data", or an empty one')
+async def models(context: ProbeContext) -> None:
+    exchange = await context.target.send("GET", "models")
+    context.need(exchange.status == 200, f"GET models: {describe(exchange)}")
+    context.need(objects(mapping(exchange.json()).get("data")), 'the list has no array "data", or an empty one')
 
 
 @probe("A model that is not there is refused, with words")
-async def unknown_model(lab: Lab) -> None:
-    exchange = await lab.send({**lab.body(GREETING), "model": "no-such-model-0"})
+async def unknown_model(context: ProbeContext) -> None:
+    exchange = await context.send({**context.body(GREETING), "model": "no-such-model-0"})
     if exchange.status == 200:
         raise Skipped("this server answers for whatever model it is asked")
-    _refused(lab, exchange.status, exchange.json())
+    _refused(context, exchange.status, exchange.json())
 
 
 @probe("A whole answer has the shape that clients expect")
-async def whole(lab: Lab) -> None:
-    answer = await lab.ask(GREETING)
-    lab.shape(answer)
-    _says_something(lab, answer)
+async def whole(context: ProbeContext) -> None:
+    answer = await context.ask(GREETING)
+    context.shape(answer)
+    _says_something(context, answer)
 
 
 @probe("A streamed answer has the shape that clients expect")
-async def stream(lab: Lab) -> None:
-    answer = await lab.ask(GREETING, stream=True)
-    lab.shape(answer)
-    _says_something(lab, answer)
+async def stream(context: ProbeContext) -> None:
+    answer = await context.ask(GREETING, stream=True)
+    context.shape(answer)
+    _says_something(context, answer)
 
 
 @probe("A streamed answer says what a whole one says")
-async def stream_is_whole(lab: Lab) -> None:
-    await same_in_stream(lab, lambda stream, anew: lab.ask(GREETING, stream=stream, anew=anew))
+async def stream_is_whole(context: ProbeContext) -> None:
+    await same_in_stream(context, lambda stream, anew: context.ask(GREETING, stream=stream, anew=anew))
 
 
 @probe("A whole answer says how many tokens it took")
-async def usage(lab: Lab) -> None:
-    _usage(lab, await lab.ask(GREETING))
+async def usage(context: ProbeContext) -> None:
+    _usage(context, await context.ask(GREETING))
 
 
 @probe("A stream says how many tokens it took, when asked to")
-async def usage_in_stream(lab: Lab) -> None:
-    _usage(lab, await lab.ask(GREETING, stream=True, counted=True))
+async def usage_in_stream(context: ProbeContext) -> None:
+    _usage(context, await context.ask(GREETING, stream=True, counted=True))
 
 
 @probe("An answer is no longer than it may be, and says that it was cut")
-async def max_tokens(lab: Lab) -> None:
-    most = 16 if lab.dialect.name == "responses" else 8  # Responses knows no lower limit
+async def max_tokens(context: ProbeContext) -> None:
+    most = 16 if context.dialect.name == "responses" else 8  # Responses knows no lower limit
     question = "Write a story of three hundred words about the sea."
-    answer = await lab.ask(question, max_tokens=most)
-    words, counted = len(answer.text.split()), (answer.usage or {}).get(_COUNTS[lab.dialect.name][1])
-    lab.need(words <= 2 * most, f"{most} tokens were allowed, and {words} words came")
-    lab.need(not isinstance(counted, int) or counted <= most, f"{most} tokens were allowed, and {counted} came")
+    answer = await context.ask(question, max_tokens=most)
+    words, counted = len(answer.text.split()), (answer.usage or {}).get(_COUNTS[context.dialect.name][1])
+    context.need(words <= 2 * most, f"{most} tokens were allowed, and {words} words came")
+    context.need(not isinstance(counted, int) or counted <= most, f"{most} tokens were allowed, and {counted} came")
     if answer.finish == "stop" and not answer.thoughts:
-        longer = await lab.ask(question, max_tokens=2 * most)
+        longer = await context.ask(question, max_tokens=2 * most)
         if not longer.text.startswith(answer.text) or longer.text == answer.text:
-            raise Weak("the model stopped by itself before the limit")
-    lab.need(answer.finish == "length", f'the answer was cut, and ends with {answer.finish!r} in place of "length"')
+            raise ModelFault("the model stopped by itself before the limit")
+    context.need(answer.finish == "length", f'the answer was cut, and ends with {answer.finish!r} in place of "length"')
 
 
 @probe("A stop sequence ends the answer, and is not in it", "chat", "anthropic", "ollama")
-async def stop(lab: Lab) -> None:
-    answer = await lab.ask("Write these words, and nothing else: alpha beta gamma delta", stop=("gamma",))
-    lab.need("gamma" not in answer.text, f"the stop sequence is in the text: {answer.text[:100]!r}")
+async def stop(context: ProbeContext) -> None:
+    answer = await context.ask("Write these words, and nothing else: alpha beta gamma delta", stop=("gamma",))
+    context.need("gamma" not in answer.text, f"the stop sequence is in the text: {answer.text[:100]!r}")
     if "alpha" not in answer.text.lower():
-        raise Weak("the model did not write what it was asked to")
+        raise ModelFault("the model did not write what it was asked to")
 
 
 @probe("Characters of several bytes arrive whole in a stream")
-async def characters(lab: Lab) -> None:
-    answer = await lab.ask("Write this line, and nothing else: Zürich 東京 🦜 naïve ½", stream=True)
-    lab.need("\ufffd" not in answer.text, f"characters were broken on the way: {answer.text[:100]!r}")
+async def characters(context: ProbeContext) -> None:
+    answer = await context.ask("Write this line, and nothing else: Zürich 東京 🦜 naïve ½", stream=True)
+    context.need("\ufffd" not in answer.text, f"characters were broken on the way: {answer.text[:100]!r}")
     if not any(ord(character) > 127 for character in answer.text):
-        raise Weak("the model wrote no such characters")
+        raise ModelFault("the model wrote no such characters")
 
 
 @probe("Without tools there are no calls")
-async def no_tools(lab: Lab) -> None:
-    answer = await lab.ask(WEATHER_QUESTION)
-    lab.need(not answer.calls, "there is a call, and no tool was offered")
-    lab.shape(answer)
+async def no_tools(context: ProbeContext) -> None:
+    answer = await context.ask(WEATHER_QUESTION)
+    context.need(not answer.calls, "there is a call, and no tool was offered")
+    context.shape(answer)
 
 
-async def same_in_stream(lab: Lab, ask: Asking) -> None:
+async def same_in_stream(context: ProbeContext, ask: Asking) -> None:
     """A stream and a whole answer are alike, on a server that gives the same answer to the same question."""
     whole, stream = await ask(False, 0), await ask(True, 0)
     if whole.said == stream.said:
         return
     if "length" in (whole.finish, stream.finish) and (whole.calls or stream.calls):
-        raise Weak(CUT)  # a stream has begun a call before it knows that it will be cut
+        raise ModelFault(CUT)  # a stream has begun a call before it knows that it will be cut
     if (await ask(False, 1)).said != whole.said:
         raise Skipped("the same question is answered differently each time, at temperature 0 and with a seed")
     again = await ask(True, 1)
@@ -114,26 +114,26 @@ async def same_in_stream(lab: Lab, ask: Asking) -> None:
     raise Wrong(f"whole it is {_short(whole)}, and streamed {_short(stream)}")
 
 
-def _says_something(lab: Lab, answer: Answer) -> None:
-    lab.clean(answer)
+def _says_something(context: ProbeContext, answer: Answer) -> None:
+    context.clean(answer)
     if not answer.text.strip() and not answer.thoughts:
-        raise Weak("the model said nothing")
+        raise ModelFault("the model said nothing")
 
 
-def _usage(lab: Lab, answer: Answer) -> None:
-    usage, names = answer.usage, _COUNTS[lab.dialect.name]
+def _usage(context: ProbeContext, answer: Answer) -> None:
+    usage, names = answer.usage, _COUNTS[context.dialect.name]
     if usage is None:
         raise Wrong("there is no usage")
-    for name in names[1:] if lab.dialect.name == "anthropic" else names:  # its streams say the rest at their beginning
-        lab.need(isinstance(usage.get(name), int) and usage[name] > 0, f"{name} is {usage.get(name)!r}")
+    for name in names[1:] if context.dialect.name == "anthropic" else names:  # its streams say the rest at their beginning
+        context.need(isinstance(usage.get(name), int) and usage[name] > 0, f"{name} is {usage.get(name)!r}")
     total = usage.get("total_tokens")
     if total is not None:
-        lab.need(total == sum(usage[name] for name in names), f"total_tokens is {total}, and the parts are {dict(usage)}")
+        context.need(total == sum(usage[name] for name in names), f"total_tokens is {total}, and the parts are {dict(usage)}")
 
 
-def _refused(lab: Lab, status: int, body: object) -> None:
-    lab.need(400 <= status < 500, f"the status is {status}: it is the client's mistake")
-    lab.need(isinstance(body, dict), "the error is no JSON")
+def _refused(context: ProbeContext, status: int, body: object) -> None:
+    context.need(400 <= status < 500, f"the status is {status}: it is the client's mistake")
+    context.need(isinstance(body, dict), "the error is no JSON")
 
 
 def _short(answer: Answer) -> str:

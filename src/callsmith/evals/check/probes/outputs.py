@@ -5,7 +5,7 @@ import json
 from callsmith.core.schema import validate
 from callsmith.core.values import Output
 from callsmith.evals.check.answer import Answer
-from callsmith.evals.check.probe import Lab, Weak, Wrong, probe
+from callsmith.evals.check.probe import ModelFault, ProbeContext, Wrong, probe
 from callsmith.evals.check.probes.questions import tool
 
 _SCHEMA = tool("x", {"city": {"type": "string"}, "degrees": {"type": "integer"}, "sky": {"enum": ["clear", "cloudy"]}}).parameters
@@ -15,7 +15,7 @@ _WITH = ("chat", "responses", "ollama")
 
 def _fits(answer: Answer) -> None:
     if answer.finish == "length":
-        raise Weak("the JSON was not finished within the tokens that it had")
+        raise ModelFault("the JSON was not finished within the tokens that it had")
     try:
         value = json.loads(answer.text)
     except ValueError:
@@ -25,20 +25,20 @@ def _fits(answer: Answer) -> None:
 
 
 @probe("Structured output fits its schema", *_WITH)
-async def schema(lab: Lab) -> None:
-    answer = await lab.ask(_QUESTION, output=Output(schema=_SCHEMA, strict=True))
-    lab.shape(answer)
+async def schema(context: ProbeContext) -> None:
+    answer = await context.ask(_QUESTION, output=Output(schema=_SCHEMA, strict=True))
+    context.shape(answer)
     _fits(answer)
 
 
 @probe("Structured output fits its schema in a stream", *_WITH)
-async def schema_in_stream(lab: Lab) -> None:
-    answer = await lab.ask(_QUESTION, output=Output(schema=_SCHEMA, strict=True), stream=True)
-    lab.shape(answer)
+async def schema_in_stream(context: ProbeContext) -> None:
+    answer = await context.ask(_QUESTION, output=Output(schema=_SCHEMA, strict=True), stream=True)
+    context.shape(answer)
     _fits(answer)
 
 
 @probe("Structured output fits its schema whatever was asked", *_WITH)
-async def schema_anyway(lab: Lab) -> None:
-    answer = await lab.ask("Tell me a joke about clouds.", output=Output(schema=_SCHEMA, strict=True))
+async def schema_anyway(context: ProbeContext) -> None:
+    answer = await context.ask("Tell me a joke about clouds.", output=Output(schema=_SCHEMA, strict=True))
     _fits(answer)

@@ -6,7 +6,7 @@ So far as the server constrains what it samples, even a weak model's call fits. 
 from collections.abc import Awaitable, Callable
 
 from callsmith.core.values import Choice, Json, Tool
-from callsmith.evals.check.probe import Lab, probe
+from callsmith.evals.check.probe import ProbeContext, probe
 from callsmith.evals.check.probes.questions import CLOCK, GREETING, WEATHER, tool
 
 _WITH = ("chat", "responses", "anthropic")
@@ -39,16 +39,16 @@ _PROPERTIES: dict[str, tuple[str, dict[str, Json]]] = {
 }
 
 
-async def _force(lab: Lab, made: Tool, *, stream: bool = False) -> None:
+async def _force(context: ProbeContext, made: Tool, *, stream: bool = False) -> None:
     choice = Choice.only(made.name)
-    tokens = max(_LEAST, lab.tokens)
-    answer = await lab.ask(f"Call {made.name}.", tools=[made, WEATHER], choice=choice, stream=stream, max_tokens=tokens)
-    lab.shape(answer)
-    lab.forced(answer, made)
+    tokens = max(_LEAST, context.tokens)
+    answer = await context.ask(f"Call {made.name}.", tools=[made, WEATHER], choice=choice, stream=stream, max_tokens=tokens)
+    context.shape(answer)
+    context.forced(answer, made)
 
 
-def _forced(made: Tool) -> Callable[[Lab], Awaitable[None]]:
-    return lambda lab: _force(lab, made)
+def _forced(made: Tool) -> Callable[[ProbeContext], Awaitable[None]]:
+    return lambda context: _force(context, made)
 
 
 for _name, (_title, _properties) in _PROPERTIES.items():
@@ -69,18 +69,18 @@ for _name, (_title, _called) in _NAMES.items():
 
 
 @probe("The arguments of a streamed call fit as well", *_WITH)
-async def in_stream(lab: Lab) -> None:
+async def in_stream(context: ProbeContext) -> None:
     made = tool("use_escapes", _PROPERTIES["escapes"][1])
-    await _force(lab, made, stream=True)
+    await _force(context, made, stream=True)
 
 
 @probe("A tool without a description or parameters is taken", "chat")
-async def bare_tool(lab: Lab) -> None:
-    exchange = await lab.send(lab.body(GREETING, tools=[{"type": "function", "function": {"name": "ping"}}]))
-    lab.need(exchange.status == 200, f"refused: {exchange.status} {exchange.text[:200]}")
+async def bare_tool(context: ProbeContext) -> None:
+    exchange = await context.send(context.body(GREETING, tools=[{"type": "function", "function": {"name": "ping"}}]))
+    context.need(exchange.status == 200, f"refused: {exchange.status} {exchange.text[:200]}")
 
 
 @probe("A hundred tools are taken")
-async def many_tools(lab: Lab) -> None:
+async def many_tools(context: ProbeContext) -> None:
     tools = [Tool(f"tool_{number}", "Does something.") for number in range(100)]
-    await lab.ask(GREETING, tools=tools, max_tokens=8)
+    await context.ask(GREETING, tools=tools, max_tokens=8)

@@ -7,6 +7,7 @@ from callsmith.bus.port import Answer, Receive, nothing_received
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.server.http.request_context import caller, current_request
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.service import Service
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
@@ -14,11 +15,11 @@ from callsmith.wire.capability.names import satisfies
 from callsmith.wire.capability.requests import REQUEST_ID, SentCall
 
 
-def authority_of(service: Service, sent: SentCall) -> Authority:
+def authority_of(part: BusPart, service: Service, sent: SentCall) -> Authority:
     """On whose authority a call runs: a signature and a token can narrow what the key allows, and nothing widens it."""
     own, envelope = service.tools.authority_of(caller()), sent.envelope
-    if service.authenticator is not None:
-        found = service.authenticator.authenticate(envelope, sent.signature, sent.signed, unsigned=own)
+    if part.authenticator is not None:
+        found = part.authenticator.authenticate(envelope, sent.signature, sent.signed, unsigned=own)
     elif sent.signature:
         raise BusError("invalid_signature", "this server knows no nodes: call it without a signature, with an API key")
     elif envelope.token:
@@ -34,6 +35,7 @@ def authority_of(service: Service, sent: SentCall) -> Authority:
 class AuthorizedCall:
     """A call that has come in, and the authority it is made with."""
 
+    part: BusPart
     service: Service
     sent: SentCall
     authority: Authority
@@ -42,14 +44,14 @@ class AuthorizedCall:
     def streams(self) -> bool:
         """Whether the capability answers with frames."""
         envelope = self.sent.envelope
-        offers = [one.descriptor for one in self.service.bus.offers(envelope.capability)]
+        offers = [one.descriptor for one in self.part.bus.offers(envelope.capability)]
         return any(one.stream_schema is not None for one in offers if satisfies(one.version, envelope.version))
 
     async def answer(self) -> Answer:
         """The answer, in one piece."""
         envelope = self.sent.envelope
         async with self.service.answers.admission():
-            return await self.service.bus.call(
+            return await self.part.bus.call(
                 envelope.capability,
                 envelope.version,
                 envelope.body,
@@ -62,7 +64,7 @@ class AuthorizedCall:
         """The answer, in frames."""
         envelope = self.sent.envelope
         async with self.service.answers.admission():
-            answering = self.service.bus.stream(
+            answering = self.part.bus.stream(
                 envelope.capability,
                 envelope.version,
                 envelope.body,
@@ -81,10 +83,10 @@ class AuthorizedCall:
         return most if given is None else given if most is None else min(given, most)
 
 
-def authorize(service: Service, sent: SentCall) -> AuthorizedCall:
+def authorize(part: BusPart, service: Service, sent: SentCall) -> AuthorizedCall:
     """The call, if it may be made at all. Its id becomes that of the request, and its capability is logged."""
     if http := current_request():
         http.id = sent.envelope.request_id or http.id
         http.headers[REQUEST_ID] = http.id
         http.capability = sent.envelope.capability
-    return AuthorizedCall(service, sent, authority_of(service, sent))
+    return AuthorizedCall(part, service, sent, authority_of(part, service, sent))

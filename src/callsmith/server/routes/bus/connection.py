@@ -28,6 +28,7 @@ from callsmith.server.http.request_context import client
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.sockets import SocketWriter
 from callsmith.server.http.streams import cancel_all, until_first_ends
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.routes.bus.callers import AuthorizedCall, authorize
 from callsmith.server.service import Service
 from callsmith.wire.capability.errors import BusError, as_bus_error, write_error
@@ -43,8 +44,9 @@ _RETRY = {"retry-after": "1"}
 class CallConnection:
     """A WebSocket connection, for one call."""
 
-    def __init__(self, socket: WebSocket, service: Service) -> None:
+    def __init__(self, socket: WebSocket, part: BusPart, service: Service) -> None:
         self._socket = socket
+        self._part = part
         self._service = service
         self._writer = SocketWriter(socket, service.settings.stalled_seconds)
         self._flow = FlowControl()
@@ -156,7 +158,7 @@ class CallConnection:
         if not isinstance(message, dict) or cast(dict[str, Json], message).get("type") != "call":
             raise BusError("bad_request", 'the first message is {"type": "call", "envelope": {…}}')
         sent = await bodies.read_with(read_call, self._socket.headers.items(), message)
-        return authorize(self._service, sent)
+        return authorize(self._part, self._service, sent)
 
     async def _send(self, frame: Frame) -> None:
         await self._writer.send(encode_frame(frame), binary=self._is_binary)

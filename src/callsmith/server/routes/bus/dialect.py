@@ -4,6 +4,7 @@ from callsmith.core.errors import Unavailable
 from callsmith.server.http.dialects import Dialect
 from callsmith.wire.capability.errors import BusError, as_bus_error, status_of
 from callsmith.wire.capability.errors import write_error as write_body
+from callsmith.wire.capability.requests import REQUEST_ID
 from callsmith.wire.errors import Failure
 
 _CODES = {
@@ -30,4 +31,11 @@ def write_failure(status: int, message: str) -> Failure:
     return Failure(status, write_body(BusError(code, message)))
 
 
-DIALECT = Dialect(write_error, write_failure, paths=("/bus/v1",), error_event="error")
+DIALECT = Dialect(
+    write_error,
+    write_failure,
+    paths=("/bus/v1",),
+    error_event="error",
+    id_header=REQUEST_ID,
+    wrappers=("envelope", "body", "input"),
+)

@@ -16,6 +16,7 @@ from callsmith.core.closing import closing
 from callsmith.core.values import Json
 from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
+from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.routes.bus.callers import AuthorizedCall, authorize
 from callsmith.server.routes.bus.connection import CallConnection
 from callsmith.server.service import Service
@@ -30,12 +31,12 @@ _MOST_TRACED = 1000
 
 def routes(service: Service) -> list[BaseRoute]:
     """The routes of the bus."""
-    bodies = service.bodies
+    bodies, part = service.bodies, service.part(BusPart)
 
     async def call(request: Request) -> Response:
         body = await bodies.read(request)
         sent = await bodies.read_with(read_call, request.headers.items(), body)
-        asked = authorize(service, sent)
+        asked = authorize(part, service, sent)
         wants_frames = _SSE in request.headers.get("accept", "") if sent.stream is None else sent.stream
         if wants_frames and asked.streams:
             return service.stream(_events(asked), lambda error: encode_sse(error_frame(error)))
@@ -43,13 +44,13 @@ def routes(service: Service) -> list[BaseRoute]:
         return Response(encode_json(answer), media_type="application/json")
 
     async def connect(socket: WebSocket) -> None:
-        await CallConnection(socket, service).serve()
+        await CallConnection(socket, part, service).serve()
 
     async def capabilities(request: Request) -> Response:
         authority = service.tools.authority_of(caller())
-        offers = [(offer, _may_call(authority, offer)) for offer in service.bus.offers()]
+        offers = [(offer, _may_call(authority, offer)) for offer in part.bus.offers()]
         shown = [_describe(offer, may_call) for offer, may_call in offers if may_call or is_admin()]
-        return JsonResponse({"node": service.bus.node, "capabilities": shown})
+        return JsonResponse({"node": part.bus.node, "capabilities": shown})
 
     async def trace(request: Request) -> Response:
         if not is_admin():
@@ -57,7 +58,7 @@ def routes(service: Service) -> list[BaseRoute]:
         given = request.query_params.get("limit", "50")
         if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= _MOST_TRACED):
             raise BusError("bad_request", f"limit: expected a number from 1 to {_MOST_TRACED}")
-        return JsonResponse({"calls": [_traced(one) for one in service.bus.trace.recent(int(given))]})
+        return JsonResponse({"calls": [_write_trace(one) for one in part.bus.trace.recent(int(given))]})
 
     return [
         Route(PATH, call, methods=["POST"]),
@@ -93,7 +94,7 @@ def _describe(offer: Offer, may_call: bool) -> dict[str, Json]:
     }
 
 
-def _traced(call: CallTrace) -> dict[str, Json]:
+def _write_trace(call: CallTrace) -> dict[str, Json]:
     """A call of the trace. Its token is a secret."""
     authority = call.authority
     return {

@@ -26,7 +26,11 @@ def metrics_routes(service: Service) -> list[Route]:
 
     async def metrics(request: Request) -> Response:
         lazy = {name: model for name in service.models.visible() if isinstance(model := service.models.all[name], LazyModel)}
-        states = (*_of_loading(lazy), *_of_upstreams(visible_upstreams(service)), *_of_bus(service.bus.trace.counts()))
+        states = (
+            *_of_loading(lazy),
+            *_of_upstreams(visible_upstreams(service)),
+            *(one for part in service.parts for one in part.metrics()),
+        )
         content, kind = exposition(_visible(service.answers.trace.counters()), request.headers.get("accept", ""), states)
         return Response(content, headers={"content-type": kind})
 
@@ -141,17 +145,6 @@ def _of_upstreams(upstreams: Mapping[str, Sequence[UpstreamStatus]]) -> Iterator
             answering.add_metric((model, one.url), one.answering)
             up.add_metric((model, one.url), one.state == "up")
     yield from (requests, failures, answering, up) if upstreams else ()
-
-
-def _of_bus(counts: Mapping[tuple[str, str], int]) -> Iterator[Metric]:
-    http = current_request()
-    calls = CounterMetricFamily(
-        "callsmith_bus_calls", "Calls of capabilities, by how they ended.", labels=("capability", "result")
-    )
-    for (capability, result), number in counts.items():
-        if http is None or is_admin() or (http.key is not None and matches(capability, http.key.capabilities)):
-            calls.add_metric((capability, result), number)
-    yield from (calls,) if counts else ()
 
 
 def _buckets(histogram: Histogram) -> list[tuple[str, float]]:

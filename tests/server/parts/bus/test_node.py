@@ -12,8 +12,8 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
 from callsmith.bus.trust.identity import load_identity
 from callsmith.core.errors import UsageError
-from callsmith.server.node import bus_tools, connected, open_node
-from callsmith.server.settings import Bus
+from callsmith.server.parts.bus.node import bus_tools, keep_connected, open_node
+from callsmith.server.parts.bus.settings import BusSettings
 from tests.nats_server import NatsServer, running_nats
 from tests.waiting import until
 
@@ -23,7 +23,7 @@ async def echo(call: CapabilityCall) -> dict[str, Any]:
 
 
 def test_without_an_address_the_bus_is_of_this_process() -> None:
-    node = open_node(Bus())
+    node = open_node(BusSettings())
     assert (node.bus.node, node.authenticator) == ("local", None)
 
 
@@ -33,20 +33,20 @@ async def test_a_node_that_takes_its_own_tokens_issues_some(tmp_path: Path) -> N
     own = load_identity(identity).node_id
     with running_nats() as server:
         for issuers, names in (((), []), ((own,), ["auth.token.introspect", "auth.token.issue", "auth.token.revoke"])):
-            async with open_node(Bus(url=server.url, identity=str(identity), issuers=issuers)).bus as bus:
+            async with open_node(BusSettings(url=server.url, identity=str(identity), issuers=issuers)).bus as bus:
                 assert sorted(offer.descriptor.name for offer in bus.offers()) == names
 
 
 @pytest.mark.nats
 async def test_a_bus_that_is_away_is_connected_when_it_is_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("callsmith.server.node._RETRY_SECONDS", 0.1)
+    monkeypatch.setattr("callsmith.server.parts.bus.node._RETRY_SECONDS", 0.1)
     with running_nats() as away:
         address = NatsServer(port=away.port)
         away.kill()
-        node = open_node(Bus(url=address.url, identity=str(tmp_path / "node.pem")))
-        async with connected(node.bus):
+        node = open_node(BusSettings(url=address.url, identity=str(tmp_path / "node.pem")))
+        async with keep_connected(node.bus):
             address.start()
-            other = open_node(Bus(url=address.url, identity=str(tmp_path / "other.pem"), open=True))
+            other = open_node(BusSettings(url=address.url, identity=str(tmp_path / "other.pem"), open=True))
             try:
                 async with other.bus as bus:
                     bus.register(Descriptor("experimental.echo"), echo)

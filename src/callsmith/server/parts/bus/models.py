@@ -3,6 +3,7 @@
 from collections.abc import Iterator, Mapping
 from contextlib import AbstractAsyncContextManager, nullcontext
 
+from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.port import CapabilityCall
 from callsmith.capabilities.llm import LlmService
 from callsmith.core.ports import Model
@@ -32,10 +33,10 @@ class VisibleModels(Mapping[str, Model]):
         return self._service.models.all[self._service.models.resolve(name)]
 
 
-def offer_models(service: Service) -> None:
-    """Offer the models on the service's bus, unless it has a chat of its own. Those who call over HTTP have a place already."""
+def offer_models(bus: CapabilityBus, service: Service) -> None:
+    """Offer the models on the bus, unless it has a chat of its own. Those who call over HTTP have a place already."""
     settings = service.settings
-    if any(offer.is_local for offer in service.bus.offers(NAME)):
+    if any(offer.is_local for offer in bus.offers(NAME)):
         return
 
     def admission(call: CapabilityCall) -> AbstractAsyncContextManager[object]:
@@ -45,7 +46,7 @@ def offer_models(service: Service) -> None:
         return service.answers.gate.admit(settings.queue, call.authority.subject, settings.callers, settings.request_seconds)
 
     LlmService(
-        service.bus,
+        bus,
         VisibleModels(service),
         limits=settings.limits,
         admission=admission,

@@ -15,7 +15,7 @@ from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import UsageError
 from callsmith.core.ports import Toolset
 from callsmith.models.plugins import config_folder
-from callsmith.server.settings import Bus
+from callsmith.server.parts.bus.settings import BusSettings
 from callsmith.tools.wrap import Merged
 from callsmith.wire.capability.errors import BusError
 
@@ -32,7 +32,7 @@ class Node:
     id: str = ""
 
 
-def open_node(settings: Bus, *, calls_only: bool = False) -> Node:
+def open_node(settings: BusSettings, *, calls_only: bool = False) -> Node:
     """The node that the settings describe. Its key is made on first use; `async with node.bus` connects it.
 
     `calls_only`: it offers nothing, and may run beside the process that is the node.
@@ -72,7 +72,7 @@ def open_node(settings: Bus, *, calls_only: bool = False) -> Node:
 
 
 @asynccontextmanager
-async def connected(bus: CapabilityBus) -> AsyncGenerator[None, None]:
+async def keep_connected(bus: CapabilityBus) -> AsyncGenerator[None, None]:
     """Connect the bus while the block runs: if it is away, as soon as it is there."""
     trying: asyncio.Task[None] | None = None
     try:
@@ -99,11 +99,11 @@ async def _connect_later(bus: CapabilityBus) -> None:
         return
 
 
-def identity_file(settings: Bus) -> Path:
+def identity_file(settings: BusSettings) -> Path:
     return Path(settings.identity) if settings.identity else config_folder() / "node.pem"
 
 
-def revocation_file(settings: Bus) -> Path:
+def revocation_file(settings: BusSettings) -> Path:
     return identity_file(settings).with_name("revocations.jsonl")
 
 

@@ -8,7 +8,7 @@ pytest.importorskip("llguidance")
 
 from callsmith.core.values import Json
 from callsmith.engines.decoding import compiler
-from callsmith.evals.schemas import SchemaJudge, Verdict, write_value
+from callsmith.models.schema_judge import SchemaJudge, Verdict, write_value
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a", "b"]}
 
