@@ -20,7 +20,7 @@ from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.models.local import LocalModel
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import Preset, preset_for
-from callsmith.models.remote.model import RemoteModel, RemoteTraits, list_path, model_names
+from callsmith.models.remote.model import RemoteModel, RemoteTraits, model_names
 from callsmith.models.remote.providers import KEY_VARIABLE, RemoteSpec, api_key, parse_spec
 from callsmith.models.speech import Speech, find_speech
 from callsmith.models.tool_prompts import tool_prompt_named
@@ -166,7 +166,7 @@ def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
         [base_url(url, dialect) for url in spec.urls],
         headers=dialect.headers(api_key(provider)),
         shows_session=spec.is_own,
-        probe=list_path(dialect),
+        probe=dialect.list_path,
     )
     format = options.format or next(iter(provider.formats), None)
     return RemoteModel(
@@ -189,7 +189,7 @@ def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
 
 def _only_model(upstream: Upstream, dialect: UpstreamDialect) -> str:
     """The model of a server that has one."""
-    names = model_names(upstream.get_now(list_path(dialect)))
+    names = model_names(upstream.get_now(dialect.list_path))
     if len(names) != 1:
         listed = ", ".join(names[:20]) or "none"
         raise UsageError(f"{upstream.url} has {len(names)} models ({listed}): name one, as in {upstream.url}#NAME", field="model")

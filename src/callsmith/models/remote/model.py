@@ -121,7 +121,7 @@ class RemoteModel:
             sampling=traits.sampling,
             guards=traits.guards,
             tool_prompt=traits.tool_prompt.name,
-            count=self.count if self.dialect.name == "anthropic" else None,
+            count=self.count if self.dialect.counts_tokens else None,
             upstreams=self.upstream.replicas,
         )
 
@@ -231,7 +231,7 @@ class RemoteModel:
     async def _models(self) -> list[str]:
         """The names of the upstream's models, for an error message."""
         try:
-            return model_names(await self.upstream.get(list_path(self.dialect)))
+            return model_names(await self.upstream.get(self.dialect.list_path))
         except ModelError:
             return []
 
@@ -302,11 +302,6 @@ class RemoteModel:
             if kept is not None and kept[0] == ids:
                 signed[self.quirks.id_rule.fitted(ids[0])] = kept[1]
         return signed
-
-
-def list_path(dialect: UpstreamDialect) -> str:
-    """Where a server lists its models."""
-    return "api/tags" if dialect.name == "ollama" else "models"
 
 
 def model_names(listed: Json) -> list[str]:

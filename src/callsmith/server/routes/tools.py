@@ -31,7 +31,7 @@ from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.tool_selection import original_name, source_label
-from callsmith.tools.wrap.judging import judgements
+from callsmith.tools.wrap.wrapper import judgements
 from callsmith.wire.extensions import ToolOptions
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_failure

@@ -84,20 +84,6 @@ class RunPlan:
         return {tool.name: tool.source for tool in self.request.tools}
 
 
-class ListedOnce:
-    """A toolset whose tools are listed once a request. Whatever stands inside still decides anew at every call."""
-
-    def __init__(self, toolset: Toolset) -> None:
-        self._toolset = toolset
-        self._tools: Sequence[Tool] | None = None
-        self.call = toolset.call
-
-    async def tools(self) -> Sequence[Tool]:
-        if self._tools is None:
-            self._tools = tuple(await self._toolset.tools())
-        return self._tools
-
-
 def offered_tools(own: Sequence[Tool], client_tools: Sequence[Tool]) -> tuple[Tool, ...]:
     """What the model is shown: the client's tools, then the server's whose names the client does not use."""
     names = {tool.name for tool in client_tools}

@@ -24,10 +24,10 @@ from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.http.request_context import caller, current_request, request_id
 from callsmith.server.network.origins import is_loopback
 from callsmith.server.settings import EVERYTHING, Settings
-from callsmith.server.tools.plan import ListedOnce, RunPlan, offered_tools
+from callsmith.server.tools.plan import RunPlan, offered_tools
 from callsmith.server.tools.tool_selection import select_tools
 from callsmith.tools.mcp import McpHost
-from callsmith.tools.wrap import Filtered, Limited, Merged
+from callsmith.tools.wrap import Filtered, Limited, ListedOnce, Merged
 from callsmith.wire.extensions import DEFAULT_OPTIONS, ToolOptions
 
 

@@ -45,7 +45,8 @@ class Cached(Wrapper):
         self._in_flight: dict[Key, _SharedCall] = {}
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        tool = await self._tool(call.name)
+        context = await self._with_tool(call, context)
+        tool = context.tool
         seconds = 0.0 if tool is None else self._seconds(tool)
         if tool is not None and seconds > 0:
             items = self._shared(_key(tool, call, context), seconds, call, context)

@@ -58,7 +58,7 @@ class Confirmed(Wrapper):
                 yield settled
                 return
             needs_approval = self._judge(tool, settled, context).verdict == "ask"
-            inner = replace(context, approved=tool.digest) if needs_approval else context
+            inner = replace(context, tool=tool, approved=tool.digest if needs_approval else context.approved)
             try:
                 async with closing(self._toolset.call(settled, inner)) as items:
                     async for item in items:

@@ -17,8 +17,7 @@ from callsmith.core.failures import unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.functions import Tools, as_toolset
-from callsmith.tools.wrap.judging import judgements
-from callsmith.tools.wrap.wrapper import Item
+from callsmith.tools.wrap.wrapper import Item, judgements
 
 Prefix: TypeAlias = Literal["auto", "always", "never"]
 ToolFilter: TypeAlias = str | Iterable[str] | Callable[[Tool], bool]  # shell patterns of names, or a predicate
@@ -38,12 +37,20 @@ class Route:
 class Routed(ABC):
     """A toolset that shows the tools of others under names of its own, and translates the names in calls and results."""
 
+    _listed: Mapping[str, tuple[Tool, Route]] = {}  # by name, the tools as they were last shown, and what runs them
+
     @abstractmethod
     async def _routes(self) -> Mapping[str, Route]:
         """What runs the tools, by the names they are shown under."""
 
     async def tools(self) -> Sequence[Tool]:
-        return [_renamed(route.tool, name) for name, route in (await self._routes()).items()]
+        self._listed = {name: (self._show(name, route), route) for name, route in (await self._routes()).items()}
+        return [tool for tool, _ in self._listed.values()]
+
+    def _show(self, name: str, route: Route) -> Tool:
+        """The tool under its name here: the same object as long as nothing has changed, so that caches know it."""
+        shown, last = self._listed.get(name, (None, None))
+        return shown if shown and last and last.tool is route.tool else _renamed(route.tool, name)
 
     async def judgements(self) -> Mapping[str, Judgement]:
         """What the policies inside say of each tool, by the name it is shown under."""
@@ -54,18 +61,20 @@ class Routed(ABC):
         return {name: known[inner] for name, (known, inner) in inside.items() if inner in known}
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        routes = await self._routes()
-        if call.name not in routes:
-            yield unknown_tool(call, routes)
-            return
-        route = routes[call.name]
+        shown, route = self._listed.get(call.name, (None, None))
+        if route is None or shown is not context.tool:  # nobody has listed it, or it has been listed anew since
+            routes = await self._routes()
+            if call.name not in routes:
+                yield unknown_tool(call, routes)
+                return
+            route = routes[call.name]
         if context.approved and context.approved != route.tool.digest:
             raise ToolChanged(call.name)
         # Grants are for outer names: inside, the same name may be another tool.
         is_granted = bool(context.granted) and _renamed(route.tool, call.name).grant in context.granted
         granted = frozenset({route.tool.grant} if is_granted else ())
         inner = replace(call, name=route.tool.name)
-        async with closing(route.toolset.call(inner, replace(context, granted=granted))) as items:
+        async with closing(route.toolset.call(inner, replace(context, granted=granted, tool=route.tool))) as items:
             async for item in items:
                 match item:
                     case Result():

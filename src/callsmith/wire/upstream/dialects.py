@@ -3,6 +3,7 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol, cast
 
 from callsmith.core.errors import ModelError, UnknownName, UsageError, shorten
@@ -35,19 +36,29 @@ class AnswerReader(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class UpstreamDialect:
-    """A dialect, spoken by a client. `is_lines`: a stream is lines of JSON, and no server-sent events."""
+    """A dialect, spoken by a client. `is_lines`: a stream is lines of JSON, and no server-sent events.
+
+    `list_path` is where a server lists its models, `version` what its API wants in headers besides the key, which is in
+    `key_header`, behind `key_prefix`. `has_version_path` says that its paths are below /v1; `counts_tokens` that it counts those
+    of a request; `has_cost_last` that what an answer has cost comes behind its end.
+    """
 
     name: str
     path: str
     write: Callable[[str, Request, Signed, Quirks], dict[str, Json]]
     reader: Callable[[], AnswerReader]
     is_lines: bool = False
+    list_path: str = "models"
+    version: Mapping[str, str] = MappingProxyType({})
+    key_header: str = "authorization"
+    key_prefix: str = "Bearer "
+    has_version_path: bool = True
+    counts_tokens: bool = False
+    has_cost_last: bool = False
 
     def headers(self, key: str) -> dict[str, str]:
         """The headers that carry a key, and what else this API wants."""
-        if self.name == "anthropic":
-            return {"anthropic-version": "2023-06-01", **({"x-api-key": key} if key else {})}
-        return {"authorization": f"Bearer {key}"} if key else {}
+        return {**self.version, **({self.key_header: self.key_prefix + key} if key else {})}
 
 
 def _write_chat(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
@@ -87,10 +98,27 @@ def _write_ollama(model: str, request: Request, _: Signed, quirks: Quirks) -> di
 DIALECTS: Mapping[str, UpstreamDialect] = {
     one.name: one
     for one in (
-        UpstreamDialect("chat", "chat/completions", _write_chat, chat_events.EventReader),
+        UpstreamDialect("chat", "chat/completions", _write_chat, chat_events.EventReader, has_cost_last=True),
         UpstreamDialect("responses", "responses", _write_responses, responses_reader.EventReader),
-        UpstreamDialect("anthropic", "messages", _write_messages, anthropic_events.EventReader),
-        UpstreamDialect("ollama", "api/chat", _write_ollama, ollama_events.LineReader, is_lines=True),
+        UpstreamDialect(
+            "anthropic",
+            "messages",
+            _write_messages,
+            anthropic_events.EventReader,
+            version={"anthropic-version": "2023-06-01"},
+            key_header="x-api-key",
+            key_prefix="",
+            counts_tokens=True,
+        ),
+        UpstreamDialect(
+            "ollama",
+            "api/chat",
+            _write_ollama,
+            ollama_events.LineReader,
+            is_lines=True,
+            list_path="api/tags",
+            has_version_path=False,
+        ),
     )
 }
 
@@ -105,7 +133,7 @@ def dialect_named(name: str) -> UpstreamDialect:
 def base_url(url: str, dialect: UpstreamDialect) -> str:
     """Where the paths of a dialect begin: Ollama's are not below the version that the others are below."""
     plain = url.rstrip("/")
-    return plain.removesuffix("/v1").removesuffix("/api") if dialect.name == "ollama" else plain
+    return plain if dialect.has_version_path else plain.removesuffix("/v1").removesuffix("/api")
 
 
 class AnswerDecoder:
@@ -132,7 +160,7 @@ class AnswerDecoder:
     @property
     def is_done(self) -> bool:
         """Whether nothing comes any more: behind the last choice of a chat completion its cost may still come."""
-        return self._is_marked or (self.has_ended and self._dialect.name != "chat")
+        return self._is_marked or (self.has_ended and not self._dialect.has_cost_last)
 
     @property
     def signed(self) -> Json:
