@@ -181,7 +181,7 @@ def _as_json(value: Any) -> Json:
 
 async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncGenerator[tuple[Any, bool], None]:
     """The values of the function, each with whether it is the last one: the result."""
-    target = _unwrapped(function)
+    target = _unwrap(function)
     if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target):
         produced = function(*bound.positional, **bound.named)
         items = produced if inspect.isasyncgenfunction(target) else _iterate_in_threads(produced)
@@ -203,7 +203,7 @@ async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncG
         yield (await value if inspect.isawaitable(value) else value), True
 
 
-def _unwrapped(function: Any) -> Any:
+def _unwrap(function: Any) -> Any:
     while hasattr(function, "func"):  # functools.partial
         function = function.func
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__

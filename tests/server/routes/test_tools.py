@@ -133,7 +133,7 @@ def broken_server(tmp_path: Path) -> McpHost:
 @pytest.mark.parametrize(("key", "shown"), [("ops", True), ("careful", True), ("alice", False)])
 async def test_an_mcp_server_that_fails_is_shown_with_its_error_to_an_admin(tmp_path: Path, key: str, shown: bool):
     async with broken_server(tmp_path) as mcp:
-        await mcp.settled()
+        await mcp.wait_until_settled()
         async with server(key=key, mcp=mcp, tools=Shop().tools, settings=Settings(keys=KEYS)) as client:
             servers = (await client.get("/v1/tools")).json()["servers"]
     assert [(one["label"], one["state"], one["tools"]) for one in servers] == ([("broken", "failed", 0)] if shown else [])

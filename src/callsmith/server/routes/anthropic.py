@@ -136,16 +136,16 @@ def _wants(server: McpServer, tool: Tool) -> bool:
 
 async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading) -> AsyncIterator[bytes]:
     writer = EventWriter(heading)
-    frames = CachedFrames[AnswerEvent](lambda event: _written(writer.write(event)))
+    frames = CachedFrames[AnswerEvent](lambda event: _encode_events(writer.write(event)))
     async with closing(events) as items:
         async for event in items:
             if frame := frames.encode_event(event):
                 yield frame
-    if ending := _written(writer.close()):
+    if ending := _encode_events(writer.close()):
         yield ending
 
 
-def _written(sent: Iterable[Json]) -> bytes:
+def _encode_events(sent: Iterable[Json]) -> bytes:
     return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
 
 

@@ -72,14 +72,14 @@ class _Endpoints:
 
     async def retrieve(self, request: Request) -> Response:
         found = await self._find(request.path_params["id"])
-        return _nothing(request) if found is None else JsonResponse(_body(found[1], found[0].subject))
+        return _not_found(request) if found is None else JsonResponse(_body(found[1], found[0].subject))
 
     async def answer(self, request: Request) -> Response:
         decision = _read_decision(Fields.of(await self._service.bodies.read(request), ""))
         id = request.path_params["id"]
         known = await self._find(id)
         if known is None:
-            return _nothing(request)
+            return _not_found(request)
         approvals, found = known
         by = caller()
         if approvals.subject == by:
@@ -178,6 +178,6 @@ def _body(approval: Approval, subject: str) -> dict[str, Json]:
     return {**write_view(approval), **({"caller": subject} if subject else {})}
 
 
-def _nothing(request: Request) -> Response:
+def _not_found(request: Request) -> Response:
     failure = write_failure(404, f"there is no approval {request.path_params['id']!r}")
     return JsonResponse(failure.body, status_code=failure.status)

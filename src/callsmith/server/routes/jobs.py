@@ -60,16 +60,16 @@ class _Endpoints:
 
     async def retrieve(self, request: Request) -> Response:
         job = await self._find(request)
-        return _nothing(request) if job is None else JsonResponse(self._view(job))
+        return _not_found(request) if job is None else JsonResponse(self._view(job))
 
     async def cancel(self, request: Request) -> Response:
         job = await self._find(request)
         after = None if job is None else await self._service.tools.jobs.cancel(job)
-        return _nothing(request) if after is None else JsonResponse(self._view(after))
+        return _not_found(request) if after is None else JsonResponse(self._view(after))
 
     async def events(self, request: Request) -> Response:
         job = await self._find(request)
-        return _nothing(request) if job is None else self._service.stream(self._frames(job), _failure)
+        return _not_found(request) if job is None else self._service.stream(self._frames(job), _failure)
 
     async def _frames(self, job: Job) -> AsyncIterator[bytes]:
         async with closing(self._service.tools.jobs.follow(job)) as items:
@@ -123,6 +123,6 @@ def _failure(error: BaseException) -> bytes:
     return write_frame(msgspec.json.encode(write_error(error).body), b"error")
 
 
-def _nothing(request: Request) -> Response:
+def _not_found(request: Request) -> Response:
     failure = write_failure(404, f"there is no job {request.path_params['id']!r}")
     return JsonResponse(failure.body, status_code=failure.status)

@@ -57,7 +57,7 @@ def routes(service: Service) -> list[Route]:
             writer.write(event)
         return JsonResponse(writer.whole())
 
-    async def computed(name: str, work: Callable[[ModelTokenizer], dict[str, Json]]) -> Response:
+    async def respond_with_tokens(name: str, work: Callable[[ModelTokenizer], dict[str, Json]]) -> Response:
         """What is made of a model's tokens: admitted like an answer, and made and written in a thread, two at a time."""
 
         async def compute() -> bytes:
@@ -80,7 +80,7 @@ def routes(service: Service) -> list[Route]:
             texts = tokenizer.decode(tokens) if asked.pieces else ()
             return write_tokens(asked, tokens, texts, model_info(service.models.get(name)).context)
 
-        return await computed(name, work)
+        return await respond_with_tokens(name, work)
 
     async def detokenize(request: Request) -> Response:
         name, tokens = await bodies.read_with(read_detokenize, await bodies.read(request, most))
@@ -88,7 +88,7 @@ def routes(service: Service) -> list[Route]:
         def work(tokenizer: ModelTokenizer) -> dict[str, Json]:
             return write_text(b"".join(tokenizer.decode(tokens)).decode("utf-8", "replace"))
 
-        return await computed(service.models.resolve(name), work)
+        return await respond_with_tokens(service.models.resolve(name), work)
 
     async def props(request: Request) -> Response:
         name = service.models.resolve(request.query_params.get("model", ""))

@@ -67,7 +67,7 @@ class _Dialect:
     async def show(self, request: Request) -> Response:
         fields = Fields.of(await self._bodies.read(request), "")
         named = fields.text("model") or fields.text("name") or ""  # `name` is what it was called once
-        return JsonResponse(write_show(self._service.models.describe(self._known(named))))
+        return JsonResponse(write_show(self._service.models.describe(self._resolve(named))))
 
     async def version(self, _: Request) -> Response:
         return JsonResponse({"version": SPOKEN, "callsmith": version("callsmith")})
@@ -76,7 +76,7 @@ class _Dialect:
         service, arrived = self._service, time.perf_counter_ns()
         body = await self._bodies.read(request)
         asked = await self._bodies.read_with(read, body)
-        name = self._known(asked.model)
+        name = self._resolve(asked.model)
         model = service.models.get(name)
         heading = Heading(asked.model or name, _now(), time.perf_counter_ns, arrived, chat)
         if not asked.request.messages and asked.stays and asked.stay_seconds == 0 and isinstance(model, LazyModel):
@@ -93,7 +93,7 @@ class _Dialect:
             return service.stream(_lines(events, heading), _failure_line, alive=_line(heading.line()), media_type=_LINES)
         return JsonResponse(await unless_disconnected(request.receive, _whole(events, heading)))
 
-    def _known(self, name: str) -> str:
+    def _resolve(self, name: str) -> str:
         """The name as it is known here."""
         known = self._service.models.all
         plain = self._service.models.resolve(name.removesuffix(_LATEST))

@@ -32,7 +32,7 @@ def routes(service: Service) -> list[Route]:
         asked = await bodies.read_with(read_request, await bodies.read(request))
         name = service.models.resolve(asked.model)
         model = service.models.get(name)
-        answers = [service.answers.complete(model, one) for one in _seeded(asked)]
+        answers = [service.answers.complete(model, one) for one in _seed_completions(asked)]
         echoed = [text for one in asked.completions for text in [await prompt_text(model, one)] * asked.n] if asked.echo else ()
         heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)
@@ -55,7 +55,7 @@ async def prompt_text(model: Model, completion: Completion) -> str:
         return b"".join(tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
 
 
-def _seeded(asked: CompletionsRequest) -> list[Completion]:
+def _seed_completions(asked: CompletionsRequest) -> list[Completion]:
     """All completions: those of one prompt with seeds of their own, for the same one would make them the same."""
     return [
         replace(one, sampling=replace(one.sampling, seed=None if one.sampling.seed is None else one.sampling.seed + number))

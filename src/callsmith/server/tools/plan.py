@@ -33,7 +33,7 @@ class RunPlan:
     client_tools: tuple[Tool, ...] = ()
     seen: tuple[Call, ...] = ()
 
-    def restored(self, hidden: HiddenRound) -> "RunPlan":
+    def restore(self, hidden: HiddenRound) -> "RunPlan":
         """The same with the rounds put back that the client does not know of."""
         return replace(
             self,
@@ -54,10 +54,10 @@ class RunPlan:
             return ()
         return await calls_for_results(jobs, self.context.subject, self.context.conversation, messages)
 
-    def calling(self, made: Sequence[Message]) -> "RunPlan":
+    def add_calls(self, added: Sequence[Message]) -> "RunPlan":
         """The same with calls at the end of the history that the model seems to have made."""
-        request = replace(self.request, messages=(*self.request.messages, *made))
-        return replace(self, request=request, seen=(*self.seen, *(call for message in made for call in message.calls)))
+        request = replace(self.request, messages=(*self.request.messages, *added))
+        return replace(self, request=request, seen=(*self.seen, *(call for message in added for call in message.calls)))
 
     def check_open_calls(self, asked_about: Iterable[Call]) -> None:
         """Raise a UsageError if the history ends in a call of the server's tools that the model did not make here.

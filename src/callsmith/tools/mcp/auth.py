@@ -57,7 +57,7 @@ class Login:
         path = self._folder / f"{config.name}.json"
         if oauth.grant == "client_credentials":
             return _client_credentials(config, oauth, TokenFile(path, config.url))
-        return _BrowserLogin(self, config, oauth, TokenFile(path, config.url, _configured(oauth)))
+        return _BrowserLogin(self, config, oauth, TokenFile(path, config.url, _client_information(oauth)))
 
     async def show_page(self, server: str, url: str) -> None:
         """Ask a person to open the login page, unless a login has failed before."""
@@ -145,7 +145,7 @@ class WithoutLogin(httpx2.Auth):
         )
 
 
-def _configured(oauth: OAuth) -> OAuthClientInformationFull | None:
+def _client_information(oauth: OAuth) -> OAuthClientInformationFull | None:
     """Our client registration, where the configuration has one."""
     if not oauth.client_id:
         return None

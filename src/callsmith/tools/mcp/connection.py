@@ -100,14 +100,14 @@ class Connection:
         return found[: self._most_tools], list(dict.fromkeys(self._notices))
 
     async def call(self, call: Call, on_progress: OnProgress, subject: str = "") -> "types.CallToolResult":
-        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
             on_progress(ToolProgress(call.id, (message or "")[:_LONGEST_PROGRESS], progress, total))
 
         running = _RunningCall(call, on_progress, subject)
         self._running.add(running)
         current = _CURRENT.set(running)
         try:
-            return await self._client.call_tool(call.name, dict(call.arguments), progress_callback=progressed)
+            return await self._client.call_tool(call.name, dict(call.arguments), progress_callback=on_progress)
         finally:
             _CURRENT.reset(current)
             self._running.remove(running)
@@ -141,7 +141,7 @@ async def connect(
 
     ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_RunningCall](), list[str]()
 
-    async def notified(message: Any) -> None:
+    async def on_notification(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             changed.set()
 
@@ -157,7 +157,7 @@ async def connect(
     client = Client(
         _observed_streams(config, auth, stderr_lines, ended, see),
         mode=_mode(config.protocol),
-        message_handler=notified,
+        message_handler=on_notification,
         client_info=types.Implementation(name="callsmith", version=version("callsmith")),
         **_callbacks(config, features, running),
     )
@@ -183,9 +183,9 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
             if free.locked():
                 return types.ElicitResult(action="cancel")
             async with free:
-                return await elicited(params)
+                return await on_elicitation(params)
 
-        async def elicited(params: "types.ElicitRequestParams") -> Any:
+        async def on_elicitation(params: "types.ElicitRequestParams") -> Any:
             by_url = isinstance(params, types.ElicitRequestURLParams)
             schema = None if by_url else dict(params.requested_schema)
             url = params.url if by_url else ""

@@ -72,9 +72,9 @@ class McpHost(Routed):
         for server in self._servers.values():
             server.start()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait until every server is ready or has failed, however long an installation takes."""
-        await asyncio.gather(*(server.settled() for server in self._servers.values()))
+        await asyncio.gather(*(server.wait_until_settled() for server in self._servers.values()))
 
     async def close(self) -> None:
         """End all servers, with all their processes."""

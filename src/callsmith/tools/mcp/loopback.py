@@ -30,7 +30,7 @@ class Loopback:
         self.close()
         self._state = state
         self._answer = asyncio.get_running_loop().create_future()
-        self._server = await asyncio.start_server(self._visited, HOST, self._port)
+        self._server = await asyncio.start_server(self._handle_visit, HOST, self._port)
 
     async def answer(self, seconds: float) -> dict[str, str]:
         """The parameters of the redirect."""
@@ -43,7 +43,7 @@ class Loopback:
             self._server.close()
             self._server = None
 
-    async def _visited(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(10):
                 line = await reader.readline()

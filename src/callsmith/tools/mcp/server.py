@@ -63,7 +63,7 @@ class _Work:
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])  # that were asked about, by call id
     asked: ConfirmationNeeded | None = None
 
-    def answered(self, word: Decision) -> "_Work":
+    def with_answer(self, word: Decision) -> "_Work":
         if self.asked is None:
             return self
         late = self.asked.expires is not None and time.time() >= self.asked.expires
@@ -115,7 +115,7 @@ class ToolsetServer:
             work = replace(work, asked=outcome)
             if _is_modern(asking):
                 return self._question(work, outcome)
-            work = work.answered(await _elicited(asking, outcome))
+            work = work.with_answer(await _elicit(asking, outcome))
 
     def _taken_up(self, params: "types.CallToolRequestParams", asking: "Asking") -> _Work:
         """The call, and what a person has said about it. An answer counts once, and only for the call that was asked about."""
@@ -123,7 +123,7 @@ class ToolsetServer:
         waiting = self._open.pop(params.request_state, None) if params.request_state else None
         if waiting is None or (waiting.call.name, waiting.call.arguments) != (fresh.name, fresh.arguments):
             return _Work(fresh, self._conversation(asking))
-        return waiting.answered(_word((params.input_responses or {}).get(_ANSWER)))
+        return waiting.with_answer(_word((params.input_responses or {}).get(_ANSWER)))
 
     def _question(self, work: _Work, asked: ConfirmationNeeded) -> "types.InputRequiredResult":
         import mcp_types as types
@@ -220,7 +220,7 @@ def _form(asked: ConfirmationNeeded) -> "types.ElicitRequestFormParams":
     return types.ElicitRequestFormParams(message=f"Run {asked.call.name} {asked.call.text}?{reason}", requested_schema=_RUN_IT)
 
 
-async def _elicited(asking: "Asking", asked: ConfirmationNeeded) -> Decision:
+async def _elicit(asking: "Asking", asked: ConfirmationNeeded) -> Decision:
     form = _form(asked)
     return _word(await asking.session.elicit_form(form.message, form.requested_schema, asking.request_id))
 

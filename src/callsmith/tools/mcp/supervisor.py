@@ -100,7 +100,7 @@ class ServerSupervisor:
         if self._task is not None:
             await asyncio.shield(asyncio.wait([self._task]))
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Start the server, and wait until it is ready or has failed, however long that takes."""
         self.start()
         await self._settled.wait()

@@ -53,16 +53,16 @@ class Confirmed(Wrapper):
             if tool is None:
                 yield unknown_tool(call, [one.name for one in shown])
                 return
-            settled = self._decide(tool, call, context)
-            if not isinstance(settled, Call):
-                yield settled
+            permitted = self._decide(tool, call, context)
+            if not isinstance(permitted, Call):
+                yield permitted
                 return
-            needs_approval = self._judge(tool, settled, context).verdict == "ask"
+            needs_approval = self._judge(tool, permitted, context).verdict == "ask"
             inner = replace(context, tool=tool, approved=tool.digest if needs_approval else context.approved)
             try:
-                async with closing(self._toolset.call(settled, inner)) as items:
+                async with closing(self._toolset.call(permitted, inner)) as items:
                     async for item in items:
-                        yield _passed_on(item, tool, settled if settled is not call else None)
+                        yield _pass_on(item, tool, permitted if permitted is not call else None)
                 return
             except ToolChanged:  # just now: it is judged again, as what it is
                 continue
@@ -78,7 +78,7 @@ class Confirmed(Wrapper):
         if decision is None and judged.verdict == "ask" and tool.grant not in context.granted:
             if context.earlier is not None:
                 return already_done(call, context.earlier)
-            return self._question(tool, call, _regranted(tool, judged.reason, context))
+            return self._question(tool, call, _explain_lost_grant(tool, judged.reason, context))
         if decision is not None and judged.verdict == "ask" and context.asked is not None:
             asked = context.asked.get(call.id)
             if asked is None or asked.digest != tool.digest:
@@ -105,14 +105,14 @@ class Confirmed(Wrapper):
         return policy.judge(tool, call)
 
 
-def _regranted(tool: Tool, reason: str, context: Context) -> str:
+def _explain_lost_grant(tool: Tool, reason: str, context: Context) -> str:
     """The reason, with a word on an earlier approval that was for another definition."""
     if any(one.rpartition("@")[0] == tool.name or one == tool.name for one in context.granted):
         return f"{reason}; it was approved for good, but its definition has changed since then"
     return reason
 
 
-def _passed_on(item: Item, tool: Tool, edited: Call | None) -> Item:
+def _pass_on(item: Item, tool: Tool, edited: Call | None) -> Item:
     """What a toolset reports. A question of its own is about the tool as it is known here."""
     if isinstance(item, ConfirmationNeeded) and item.tool is None:
         return replace(item, tool=tool)

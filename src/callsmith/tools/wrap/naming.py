@@ -50,7 +50,7 @@ class Routed(ABC):
     def _show(self, name: str, route: Route) -> Tool:
         """The tool under its name here: the same object as long as nothing has changed, so that caches know it."""
         shown, last = self._listed.get(name, (None, None))
-        return shown if shown and last and last.tool is route.tool else _renamed(route.tool, name)
+        return shown if shown and last and last.tool is route.tool else _rename(route.tool, name)
 
     async def judgements(self) -> Mapping[str, Judgement]:
         """What the policies inside say of each tool, by the name it is shown under."""
@@ -71,7 +71,7 @@ class Routed(ABC):
         if context.approved and context.approved != route.tool.digest:
             raise ToolChanged(call.name)
         # Grants are for outer names: inside, the same name may be another tool.
-        is_granted = bool(context.granted) and _renamed(route.tool, call.name).grant in context.granted
+        is_granted = bool(context.granted) and _rename(route.tool, call.name).grant in context.granted
         granted = frozenset({route.tool.grant} if is_granted else ())
         inner = replace(call, name=route.tool.name)
         async with closing(route.toolset.call(inner, replace(context, granted=granted, tool=route.tool))) as items:
@@ -80,7 +80,7 @@ class Routed(ABC):
                     case Result():
                         yield replace(item, name=call.name)
                     case ConfirmationNeeded():
-                        tool = None if item.tool is None else _renamed(item.tool, call.name)
+                        tool = None if item.tool is None else _rename(item.tool, call.name)
                         yield replace(item, call=replace(item.call, name=call.name), tool=tool)
                     case CallDeferred():
                         yield replace(item, call=replace(item.call, name=call.name))
@@ -165,7 +165,7 @@ def api_name(name: str) -> str:
     return fit if len(fit) <= LONGEST_NAME else _with_hash(fit, name)
 
 
-def _renamed(tool: Tool, name: str) -> Tool:
+def _rename(tool: Tool, name: str) -> Tool:
     """The tool under another name. `original` stays the name at its source."""
     return tool if tool.name == name else replace(tool, name=name, original=tool.original or tool.name)
 

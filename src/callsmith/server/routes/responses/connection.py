@@ -56,7 +56,7 @@ class ResponsesConnection:
             error = HTTPException(429, f"there are {most} connections of this caller already: close one, or use it")
             await refuse(self._socket.scope, self._socket.receive, self._socket.send, error)
             return
-        with sockets.counted():
+        with sockets.count_open():
             await self._socket.accept()
             await until_first_ends(self._receive(), self._answer_all(), self._leave(), self._writer.wait_until_stalled())
 
