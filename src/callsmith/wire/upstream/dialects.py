@@ -2,8 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from types import MappingProxyType
+from dataclasses import dataclass, field
 from typing import Protocol, cast
 
 from callsmith.core.errors import ModelError, UnknownName, UsageError, shorten
@@ -49,7 +48,7 @@ class UpstreamDialect:
     reader: Callable[[], AnswerReader]
     is_lines: bool = False
     list_path: str = "models"
-    version: Mapping[str, str] = MappingProxyType({})
+    version: Mapping[str, str] = field(default_factory=dict[str, str])
     key_header: str = "authorization"
     key_prefix: str = "Bearer "
     has_version_path: bool = True
