@@ -87,7 +87,7 @@ def create_app(
         middleware=_middleware(settings),
         lifespan=lambda _: _lifespan(service),
     )
-    app.state.dialects = [found for module in route_modules() if isinstance(found := vars(module).get("DIALECT"), Dialect)]
+    app.state.dialects = [dialect for module in route_modules() if isinstance(dialect := vars(module).get("DIALECT"), Dialect)]
     # Behind those of the routes: these are used by what they end.
     service.on_shutdown.extend((bus.close, jobs.close, audit.close))
     return app

@@ -335,7 +335,7 @@ class Key:
 
 def merged_limits(key: Key, common: CallerLimits) -> CallerLimits:
     """The limits of a key, where it has any of its own, and else those that all callers have."""
-    own = {one.name: getattr(key, one.name) for one in fields(common)}
+    own = {limit.name: getattr(key, limit.name) for limit in fields(common)}
     return replace(common, **{name: value for name, value in own.items() if value is not None})
 
 

@@ -52,7 +52,7 @@ def enum(values: Iterable[Json], description: str = "") -> Schema:
     """One of these values."""
     listed = list(values)
     keywords: dict[str, Json] = {"enum": listed}
-    return _schema_of("string", description, keywords) if all(isinstance(one, str) for one in listed) else keywords
+    return _schema_of("string", description, keywords) if all(isinstance(choice, str) for choice in listed) else keywords
 
 
 def _schema_of(kind: str, description: str, keywords: Mapping[str, Json]) -> Schema:
@@ -100,7 +100,7 @@ class Definition:
 
     def option(self, **options: Any) -> "Definition":
         """Set further fields of the Tool: `side_effects=True`, `timeout=5`, …"""
-        known = [one.name for one in fields(Tool)]
+        known = [field.name for field in fields(Tool)]
         for name in options:
             if name not in known:
                 raise UnknownName("option of a tool", name, known, field=name)

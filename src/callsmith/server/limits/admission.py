@@ -104,13 +104,13 @@ class Place:
         gate.waiting += 1
         self.deadline.pause()
         try:
-            found = await work
+            outcome = await work
         finally:
             gate.waiting -= 1
             self.deadline.resume()
         await gate.take_again(self._most, self._caller)
         self.is_held = True
-        return found
+        return outcome
 
 
 class Deadline:

@@ -47,19 +47,19 @@ class RateLimits:
     def admit(self, caller: str, limits: CallerLimits) -> dict[str, str]:
         """Count one more answer, or refuse it; the headers that say what is left."""
         now, headers = self._clock(), dict[str, str]()
-        found = [(kind, self._of(caller, kind, most, now)) for kind, most in _per_minute(limits)]
-        waits = {kind: allowance.wait(now) for kind, allowance in found}
+        allowances = [(kind, self._of(caller, kind, most, now)) for kind, most in _per_minute(limits)]
+        waits = {kind: allowance.wait(now) for kind, allowance in allowances}
         refused = max(waits, key=lambda kind: waits[kind], default="")
         if not refused or not waits[refused]:
             refused = ""
-            for kind, allowance in found:
+            for kind, allowance in allowances:
                 allowance.use(1 if kind == "requests" else 0)
-        for kind, allowance in found:
+        for kind, allowance in allowances:
             headers[f"x-ratelimit-limit-{kind}"] = str(allowance.most)
             headers[f"x-ratelimit-remaining-{kind}"] = str(max(0, int(allowance.left(now))))
             headers[f"x-ratelimit-reset-{kind}"] = f"{ceil(allowance.wait(now, allowance.most))}s"
         if refused:
-            most = dict(found)[refused].most
+            most = dict(allowances)[refused].most
             raise RateLimited(refused, f"this caller has used its {most} {refused} a minute", waits[refused], headers)
         return headers
 
@@ -79,8 +79,8 @@ class RateLimits:
 
 
 def _per_minute(limits: CallerLimits) -> list[tuple[str, int]]:
-    given = (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute))
-    return [(kind, most) for kind, most in given if most is not None]
+    rates = (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute))
+    return [(kind, most) for kind, most in rates if most is not None]
 
 
 @dataclass(frozen=True, slots=True)

@@ -111,11 +111,11 @@ def _local_request(
     shown = {tool.name: (source_label(tool), original_name(tool)) for some in chosen.values() for tool in some}
     names = local_names(tools)
     taken = {tool.name for tool in asked.request.tools} | shown.keys()
-    here = {there: name for name, (_, there) in shown.items() if there not in taken}
+    local = {there: name for name, (_, there) in shown.items() if there not in taken}
     request = replace(
         asked.request,
         messages=tuple(with_local_names(message, names) for message in asked.request.messages),
-        choice=Choice(asked.request.choice.mode, tuple(here.get(name, name) for name in asked.request.choice.names)),
+        choice=Choice(asked.request.choice.mode, tuple(local.get(name, name) for name in asked.request.choice.names)),
     )
     return _LocalRequest(replace(asked, request=request), replace(options, sources=wanted), shown)
 
@@ -146,7 +146,7 @@ async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading) -> Async
 
 
 def _encode_events(sent: Iterable[Json]) -> bytes:
-    return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
+    return b"".join(write_frame(encode(event), event["type"].encode()) for event in sent)
 
 
 def _failure_frame(error: BaseException) -> bytes:

@@ -13,7 +13,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Model, model_info
-from callsmith.core.values import Completion, Json
+from callsmith.core.values import Completion, Json, Sampling
 from callsmith.models.router import in_use
 from callsmith.server.http.frames import encode
 from callsmith.server.http.streams import JsonResponse, merge_streams, unless_disconnected
@@ -32,8 +32,9 @@ def routes(service: Service) -> list[Route]:
         asked = await bodies.read_with(read_request, await bodies.read(request))
         name = service.models.resolve(asked.model)
         model = service.models.get(name)
-        answers = [service.answers.complete(model, one) for one in _seed_completions(asked)]
-        echoed = [text for one in asked.completions for text in [await prompt_text(model, one)] * asked.n] if asked.echo else ()
+        answers = [service.answers.complete(model, completion) for completion in _seed_completions(asked)]
+        prompts = [await prompt_text(model, completion) for completion in asked.completions] if asked.echo else ()
+        echoed = [prompt for prompt in prompts for _ in range(asked.n)]
         heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)
         if asked.stream:
@@ -57,11 +58,12 @@ async def prompt_text(model: Model, completion: Completion) -> str:
 
 def _seed_completions(asked: CompletionsRequest) -> list[Completion]:
     """All completions: those of one prompt with seeds of their own, for the same one would make them the same."""
-    return [
-        replace(one, sampling=replace(one.sampling, seed=None if one.sampling.seed is None else one.sampling.seed + number))
-        for one in asked.completions
-        for number in range(asked.n)
-    ]
+    numbered = [(completion, number) for completion in asked.completions for number in range(asked.n)]
+    return [replace(completion, sampling=_with_seed(completion.sampling, number)) for completion, number in numbered]
+
+
+def _with_seed(sampling: Sampling, number: int) -> Sampling:
+    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)
 
 
 async def _chunks(answers: Sequence[AsyncIterator[ModelEvent]], writer: CompletionWriter) -> AsyncIterator[Json]:

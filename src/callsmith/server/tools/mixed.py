@@ -58,18 +58,21 @@ class HiddenRounds:
         for message in history:
             known: tuple[Message, ...] = (message,)
             if message.calls:
-                here = digest.copy()
-                here.update(_calls(message.calls))
-                if hidden := own.get(here.hexdigest()):
+                up_to_calls = digest.copy()
+                up_to_calls.update(_calls(message.calls))
+                if hidden := own.get(up_to_calls.hexdigest()):
                     known, latest = hidden.messages, hidden
-                    calls += (call for one in known for call in one.calls)
+                    calls += (call for restored_message in known for call in restored_message.calls)
             digest.update(_trait(message))
             restored += known
         return replace(latest, messages=tuple(restored), calls=tuple(calls))
 
 
 def _size(hidden: HiddenRound) -> int:
-    return sum(len(one.content) + len(one.reasoning) + sum(len(call.text) for call in one.calls) + 100 for one in hidden.messages)
+    return sum(
+        len(message.content) + len(message.reasoning) + sum(len(call.text) for call in message.calls) + 100
+        for message in hidden.messages
+    )
 
 
 def _trait(message: Message) -> bytes:

@@ -54,7 +54,9 @@ class ToolPlanner:
     def why_down(self, label: str) -> str:
         """Why an MCP server does not run; empty if it does, or is not known."""
         states = self.mcp.status() if self.mcp else ()
-        return next((one.error or f"it is {one.state}" for one in states if one.name == label and one.state != "ready"), "")
+        return next(
+            (server.error or f"it is {server.state}" for server in states if server.name == label and server.state != "ready"), ""
+        )
 
     def for_request(self) -> "ToolPlanner":
         """The same for one request, in which the tools are listed only once."""

@@ -76,14 +76,14 @@ class Login:
     async def wait_for_code(self, server: str, loopback: Loopback) -> AuthorizationCodeResult:
         """Wait for the authorization code that the browser is redirected with."""
         try:
-            found = await loopback.answer(self._seconds)
+            answer = await loopback.answer(self._seconds)
         except TimeoutError:
             self._failed[server] = f"nobody logged in within {self._seconds:g} seconds"
             raise OAuthFlowError(self._failed[server]) from None
-        if "error" in found:
-            self._failed[server] = f"the login has failed: {found.get('error_description') or found['error']}"
+        if "error" in answer:
+            self._failed[server] = f"the login has failed: {answer.get('error_description') or answer['error']}"
             raise OAuthFlowError(self._failed[server])
-        return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
+        return AuthorizationCodeResult(code=answer["code"], state=answer.get("state"), iss=answer.get("iss"))
 
     def succeeded(self, server: str) -> None:
         """The login has succeeded."""

@@ -70,7 +70,7 @@ def _value(node: ast.AST) -> Number:
         case ast.Call(
             func=ast.Name(id=name) | ast.Attribute(value=ast.Name(id="math"), attr=name), args=arguments, keywords=[]
         ) if name in _FUNCTIONS:
-            return _call(name, [_value(one) for one in arguments])
+            return _call(name, [_value(argument) for argument in arguments])
         case _:
             known = ", ".join((*_FUNCTIONS, *_CONSTANTS))
             raise ValueError(f"only numbers, + - * / // % **, brackets and these are understood: {known}")
@@ -109,8 +109,8 @@ def _call(name: str, arguments: list[Number]) -> Number:
     try:
         return _check(_FUNCTIONS[name](*arguments))
     except (TypeError, ValueError):
-        given = ", ".join(map(_written, arguments)) or "no numbers"
-        raise ValueError(f"{name} is not defined for {given}") from None
+        numbers = ", ".join(map(_written, arguments)) or "no numbers"
+        raise ValueError(f"{name} is not defined for {numbers}") from None
 
 
 def _check(value: Number) -> Number:

@@ -57,12 +57,12 @@ def _describe_execution(call: Call, context: Context) -> Execution:
     tool, decision, authority = context.tool, context.decisions.get(call.id), context.authority
     binding = tool.binding if tool else None
     approval = decision if isinstance(decision, Approved) else None
-    given = call.arguments if approval is None or approval.arguments is None else approval.arguments
+    arguments = call.arguments if approval is None or approval.arguments is None else approval.arguments
     return Execution(
         f"exec_{uuid4().hex[:24]}",
         "tool",
         call.name,
-        hash_arguments(given),
+        hash_arguments(arguments),
         time.time(),
         source=tool.source if tool else "",
         digest=tool.digest if tool else "",

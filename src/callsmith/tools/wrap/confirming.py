@@ -51,7 +51,7 @@ class Confirmed(Wrapper):
             shown = await self.tools()
             tool = self._known.get(call.name)
             if tool is None:
-                yield unknown_tool(call, [one.name for one in shown])
+                yield unknown_tool(call, [tool.name for tool in shown])
                 return
             permitted = self._decide(tool, call, context)
             if not isinstance(permitted, Call):
@@ -107,7 +107,7 @@ class Confirmed(Wrapper):
 
 def _explain_lost_grant(tool: Tool, reason: str, context: Context) -> str:
     """The reason, with a word on an earlier approval that was for another definition."""
-    if any(one.rpartition("@")[0] == tool.name or one == tool.name for one in context.granted):
+    if any(grant.rpartition("@")[0] == tool.name or grant == tool.name for grant in context.granted):
         return f"{reason}; it was approved for good, but its definition has changed since then"
     return reason
 

@@ -98,15 +98,15 @@ class Merged(Routed):
     """
 
     def __init__(self, *toolsets: Toolset | list[Callable[..., Any]] | tuple[str, Tools], prefix: Prefix = "auto") -> None:
-        parts = [one if isinstance(one, tuple) else ("", one) for one in toolsets]
+        parts = [toolset if isinstance(toolset, tuple) else ("", toolset) for toolset in toolsets]
         self._parts = [(label, as_toolset(tools)) for label, tools in parts]
         self._prefix = prefix
 
     async def _routes(self) -> Mapping[str, Route]:
-        found = [(label, Route(toolset, tool)) for label, toolset in self._parts for tool in await toolset.tools()]
-        counts = Counter(route.tool.name for _, route in found)
+        listed = [(label, Route(toolset, tool)) for label, toolset in self._parts for tool in await toolset.tools()]
+        counts = Counter(route.tool.name for _, route in listed)
         routes: dict[str, Route] = {}
-        for label, route in found:
+        for label, route in listed:
             name = route.tool.name
             if self._prefix == "always" or (self._prefix == "auto" and counts[name] > 1):
                 name = _UNFIT.sub("_", f"{label or route.tool.source or 'tools'}_") + name
@@ -130,11 +130,11 @@ class Renamed(Routed):
 
     async def _routes(self) -> Mapping[str, Route]:
         tools, rule = await self._toolset.tools(), self._rule
-        given = {tool.name: rule(tool.name) if rule else self._table.get(tool.name, tool.name) for tool in tools}
-        counts = Counter(given.values())
+        names = {tool.name: rule(tool.name) if rule else self._table.get(tool.name, tool.name) for tool in tools}
+        counts = Counter(names.values())
         routes: dict[str, Route] = {}
         for tool in tools:
-            name = given[tool.name]
+            name = names[tool.name]
             if rule and counts[name] > 1 and name != tool.name:
                 name = _with_hash(name, tool.name)
             if name in routes:

@@ -37,7 +37,7 @@ def _answers(service: Service, chat: ChatRequest, options: ToolOptions) -> list[
     seed = request.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(chat.n)]
     return [
-        service.answers.answer(model, replace(request, sampling=replace(request.sampling, seed=one)), options) for one in seeds
+        service.answers.answer(model, replace(request, sampling=replace(request.sampling, seed=seed)), options) for seed in seeds
     ]
 
 

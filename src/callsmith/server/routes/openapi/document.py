@@ -45,9 +45,9 @@ def operations() -> dict[str, Operation]:
 @cache
 def _tables() -> tuple[dict[str, tuple[str, Operation]], dict[str, Schema]]:
     """The operations of all tables, by method and path and with their tags; and all schemas."""
-    modules = [import_module(f"{schemas.__name__}.{found.name}") for found in iter_modules(schemas.__path__)]
+    modules = [import_module(f"{schemas.__name__}.{module.name}") for module in iter_modules(schemas.__path__)]
     tables = [vars(module) for module in modules]
-    operations = {at: (table["TITLE"], one) for table in tables for at, one in table.get("OPERATIONS", {}).items()}
+    operations = {at: (table["TITLE"], operation) for table in tables for at, operation in table.get("OPERATIONS", {}).items()}
     return operations, {name: schema for table in tables for name, schema in table.get("SCHEMAS", {}).items()}
 
 
@@ -62,7 +62,10 @@ def _list_served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
 
 def _write_operation(at: str, operation: Operation) -> dict[str, Json]:
     in_path = [{"name": name, "in": "path", "required": True, "schema": {"type": "string"}} for name in _PARAMETER.findall(at)]
-    in_query = [{"name": one.name, "in": "query", "description": one.about, "schema": one.schema} for one in operation.parameters]
+    in_query = [
+        {"name": parameter.name, "in": "query", "description": parameter.about, "schema": parameter.schema}
+        for parameter in operation.parameters
+    ]
     body = operation.body is not None and {
         "required": True,
         "content": {_JSON: {"schema": resolve(operation.body), **_example(operation)}},
