@@ -1,13 +1,13 @@
 """Limits of what a caller may ask for in a minute: answers, and tokens. Both refill all the time."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 from callsmith.core.errors import RateLimited
+from callsmith.engines.lru import LRU
 from callsmith.runtime.telemetry.turns import TurnRecord
 from callsmith.server.settings import CallerLimits
 
@@ -42,7 +42,7 @@ class RateLimits:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._allowances: OrderedDict[tuple[str, str, int], _Allowance] = OrderedDict()
+        self._allowances = LRU[_Allowance](_MOST_CALLERS)
 
     def admit(self, caller: str, limits: CallerLimits) -> dict[str, str]:
         """Count one more answer, or refuse it; the headers that say what is left."""
@@ -70,12 +70,7 @@ class RateLimits:
 
     def _of(self, caller: str, kind: str, most: int, now: float) -> _Allowance:
         key = (caller, kind, most)
-        if key not in self._allowances:
-            self._allowances[key] = _Allowance(most, now)
-            if len(self._allowances) > _MOST_CALLERS:
-                self._allowances.popitem(last=False)
-        self._allowances.move_to_end(key)
-        return self._allowances[key]
+        return self._allowances.get(key) or self._allowances.put(key, _Allowance(most, now))
 
 
 def _per_minute(limits: CallerLimits) -> list[tuple[str, int]]:
