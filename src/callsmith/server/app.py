@@ -107,7 +107,7 @@ async def _lifespan(service: Service) -> AsyncGenerator[None, None]:
 
 
 def _middleware(settings: Settings) -> list[Middleware]:
-    """What stands around every route, from the outside to the inside."""
+    """The middleware of every route, from the outside to the inside."""
     middleware = [
         Middleware(RequestContextMiddleware, on_error, access=settings.log.access),
         Middleware(OriginMiddleware, refuse, host=settings.host, hosts=allowed_hosts(settings), origins=settings.cors_origins),

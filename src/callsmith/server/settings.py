@@ -328,7 +328,7 @@ class Key:
             raise UsageError("sha256: expected the 64 hexadecimal digits that `callsmith keys new` prints", field="sha256")
         for scope in self.scopes:
             if scope not in SCOPES:
-                raise UsageError(f"scopes: {scope!r} is none of {', '.join(SCOPES)}", field="scopes")
+                raise UsageError(f"scopes: unknown scope {scope!r}; expected one of {', '.join(SCOPES)}", field="scopes")
         if self.trust == "self":
             raise UsageError('trust: "self" is the server itself; a key has unknown, member, trusted or anchor', field="trust")
 

@@ -21,7 +21,7 @@ _TEXT, _PLACEHOLDERS = '"…"', {int: "0", float: "0.0"}
 
 
 def settings_template() -> str:
-    """The text of the file. As it stands it changes nothing."""
+    """The text of the file. Unedited, it changes nothing."""
     lines = list(_comment(_HEAD))
     for section, kind in SECTIONS.items():
         lines += ["", *_comment(_summary(kind)), f"[{section}]"]

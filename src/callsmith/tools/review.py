@@ -34,7 +34,7 @@ def review_tools(tools: Sequence[Tool]) -> list[tuple[Tool, str]]:
 
 
 def _is_telling(name: str) -> bool:
-    """Whether a word can only be the name of a tool: `read` stands in many descriptions, `read_file` in few."""
+    """Whether a word can only be the name of a tool: `read` is in many descriptions, `read_file` in few."""
     return not name.isalpha() or not (name.islower() or name.istitle())
 
 

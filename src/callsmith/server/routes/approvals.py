@@ -7,7 +7,7 @@
 
 A key with the scope `approver` sees the calls of other keys too, and decides on them.
 
-Once it is decided the run is resumed, to its end, whether or not the client waits for that, and what the model then says stands
+Once it is decided the run is resumed, to its end, whether or not the client waits for that, and what the model then says is
 under `answer`. Where a stream waits for the decision, the run goes on there and `answer` is null. The first decision counts: a
 later one gets status 409, and under `approval` what was decided.
 """
@@ -61,7 +61,7 @@ class _Endpoints:
     async def list(self, request: Request) -> Response:
         wanted = request.query_params.get("status", "pending")
         if wanted not in _STATUSES:
-            raise Fields({}).error("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
+            raise Fields({}).error("status", f"unknown status {wanted!r}; expected one of {', '.join(_STATUSES)}")
         views = [
             _body(one, subject)
             for subject in visible_callers(self._service.settings.keys)

@@ -5,7 +5,7 @@
     {"object": "list", "data": [{"number": 121, "at": 1780000000.2, "event": "executed", "name": "pay", "subject": "ada", …}],
      "last": 121, "has_more": false}
 
-Only an admin's key may read it. Arguments of executions stand there as hashes.
+Only an admin's key may read it. It has the arguments of executions as hashes.
 """
 
 from starlette.exceptions import HTTPException

@@ -1,11 +1,11 @@
-"""`/v1/jobs`: calls of tools that go on in the background, and what came of those that have ended.
+"""`/v1/jobs`: calls of tools that run in the background, and the results of those that have ended.
 
     GET    /v1/jobs?status=running            (also: limit, after, order)
     GET    /v1/jobs/job_1f…
     GET    /v1/jobs/job_1f…/events            progress as server-sent events, and at last the job
     DELETE /v1/jobs/job_1f…                   stops it
 
-A caller sees its own, an admin's key those of all. What came of a job comes into its conversation by itself.
+A caller sees its own, an admin's key those of all. The result of a job comes into its conversation by itself.
 """
 
 import time
@@ -53,7 +53,7 @@ class _Endpoints:
     async def list(self, request: Request) -> Response:
         wanted = request.query_params.get("status", "all")
         if wanted not in _STATUSES:
-            raise Fields({}).error("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
+            raise Fields({}).error("status", f"unknown status {wanted!r}; expected one of {', '.join(_STATUSES)}")
         jobs = [job for subject in self._callers() for job in await self._service.tools.jobs.list(subject)]
         views = [self._view(job) for job in sorted(jobs, key=lambda job: job.created) if wanted in (job.status, "all")]
         return JsonResponse(paginate(views, request))

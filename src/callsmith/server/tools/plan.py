@@ -1,4 +1,4 @@
-"""What a request comes down to where the server runs tools: worked out once, before the run begins."""
+"""RunPlan: how a request is answered where the server runs tools, decided once, before the run begins."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace

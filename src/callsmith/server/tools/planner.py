@@ -7,7 +7,7 @@
 | no | yes | the server: the answer is one text |
 | yes, and asks for `mixed` | yes | each its own: the answer ends where the client has something to run |
 
-A request may ask for only some of the server's tools (`ToolOptions.sources`): then those are on, beside its own.
+A request may ask for only some of the server's tools (`ToolOptions.sources`): then it gets those, besides its own.
 """
 
 from collections.abc import Mapping

@@ -33,7 +33,7 @@ def wrap_server_tools(
 
 
 def _wrap(tools: Toolset, llm: Llm, audit: Audit | None) -> Toolset:
-    """What stands around the server's tools themselves, inside of what asks before they run."""
+    """The tools in the wrappers that all of them have, inside of what asks before they run."""
     tools = Shortened(tools, llm.tools_longest_result)  # before anybody caches, stores or sends it
     tools = tools if audit is None else Audited(tools, audit)
     return Cached(tools, llm.tools_cache_seconds) if llm.tools_cache else tools

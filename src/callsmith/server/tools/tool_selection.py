@@ -27,7 +27,7 @@ async def select_tools(
     check_sources(wanted, tools, configured)
     chosen: Toolset = Filtered(toolset, allow=lambda tool: any(source.covers(tool) for source in wanted))
     tighten = added_policy(wanted, tools)
-    # The operator's own confirmation may stand under other names, or there is none.
+    # The operator's own confirmation may know the tools by other names, or there is none.
     return (chosen if tighten is None else Confirmed(chosen, NO_RULES)), tighten
 
 
@@ -47,7 +47,7 @@ def check_sources(sources: Iterable[ToolSource], tools: Iterable[Tool], configur
     for source in sources:
         if source.source.removeprefix(MCP) not in known:
             there = ", ".join(known) or "none"
-            raise UsageError(f"{source.source!r} is no source of tools on this server; there are: {there}", field="tools")
+            raise UsageError(f"unknown source of tools {source.source!r}; this server has: {there}", field="tools")
 
 
 def check_address(label: str, url: str, addresses: Mapping[str, str], field: str) -> None:

@@ -100,14 +100,14 @@ class Connection:
         return listed[: self._most_tools], list(dict.fromkeys(self._notices))
 
     async def call(self, call: Call, on_progress: OnProgress, subject: str = "") -> "types.CallToolResult":
-        async def on_progress(progress: float, total: float | None, message: str | None) -> None:
+        async def pass_on(progress: float, total: float | None, message: str | None) -> None:
             on_progress(ToolProgress(call.id, (message or "")[:_LONGEST_PROGRESS], progress, total))
 
         running = _RunningCall(call, on_progress, subject)
         self._running.add(running)
         current = _CURRENT.set(running)
         try:
-            return await self._client.call_tool(call.name, dict(call.arguments), progress_callback=on_progress)
+            return await self._client.call_tool(call.name, dict(call.arguments), progress_callback=pass_on)
         finally:
             _CURRENT.reset(current)
             self._running.remove(running)

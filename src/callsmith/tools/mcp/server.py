@@ -75,9 +75,9 @@ class _Work:
 class ToolsetServer:
     """What a server says and does about the tools of a toolset."""
 
-    def __init__(self, toolset: Toolset, happening: CallRunner, *, name: str = "callsmith", version: str = "") -> None:
+    def __init__(self, toolset: Toolset, run_call: CallRunner, *, name: str = "callsmith", version: str = "") -> None:
         self._toolset = Renamed(toolset, _fitting)
-        self._happening = happening
+        self._run_call = run_call
         self._name, self._version = name, version
         self._here = uuid4().hex  # the conversation of a client that has no other: there is one on stdio
         self._open: OrderedDict[str, _Work] = OrderedDict()
@@ -137,7 +137,7 @@ class ToolsetServer:
 
     async def _run(self, work: _Work, asking: "Asking") -> Result | ConfirmationNeeded:
         context, done = Context(conversation=work.conversation, decisions=work.words, asked=work.tools), 0.0
-        async with closing(self._happening(self._toolset, work.call, context)) as events:
+        async with closing(self._run_call(self._toolset, work.call, context)) as events:
             async for event in events:
                 if isinstance(event, ToolFinished):
                     return event.result

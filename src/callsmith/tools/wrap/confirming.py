@@ -25,7 +25,7 @@ class Confirmed(Wrapper):
     """Runs what the policy lets run, refuses what it forbids, and asks about the rest.
 
     Asking is one `ConfirmationNeeded` and no result; the answer comes as a decision in the next run's context. `expires` is how
-    many seconds a question stands; whoever takes the answer holds it to that. A decision counts for the definition that the
+    many seconds a question is open; whoever takes the answer holds it to that. A decision counts for the definition that the
     person was shown: for a tool that has changed since then the person is asked anew, and told what has changed.
     """
 

@@ -75,7 +75,7 @@ class _Endpoints:
                 raise UsageError("stream: only responses in the background are streamed again, for some time", field="stream")
             after = query.get("starting_after", "-1")
             if not after.removeprefix("-").isdecimal() or len(after) > 18:
-                raise UsageError(f"starting_after: {after!r} is no sequence number", field="starting_after")
+                raise UsageError(f"starting_after: expected a sequence number, got {after!r}", field="starting_after")
             return self._stream(background, max(0, int(after) + 1))
         if background is not None and background.answer.writer.ended:
             await background.over.wait()  # whoever is told of the end finds it stored
