@@ -15,7 +15,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.ports import ModelTokenizer, model_info
 from callsmith.core.values import Json
 from callsmith.models.router import in_use
-from callsmith.server.http.frames import encode, encode_in_parts
+from callsmith.server.http.frames import encode, encode_in_parts, failure_frame
 from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
 from callsmith.server.routes.openai_completions import prompt_text
 from callsmith.server.service import Service
@@ -28,7 +28,6 @@ from callsmith.wire.llama_server import (
     write_text,
     write_tokens,
 )
-from callsmith.wire.openai.common import write_error
 from callsmith.wire.sse import write_frame
 
 
@@ -52,7 +51,7 @@ def routes(service: Service) -> list[Route]:
         writer = CompletionWriter(name, await prompt_text(model, asked.completion))
         events = service.answers.complete(model, asked.completion)
         if asked.stream:
-            return service.stream(_frames(events, writer), _failure_frame)
+            return service.stream(_frames(events, writer), failure_frame)
         for event in await unless_disconnected(request.receive, collect_items(events)):
             writer.write(event)
         return JsonResponse(writer.whole())
@@ -107,7 +106,3 @@ async def _frames(events: AsyncIterator[ModelEvent], writer: CompletionWriter) -
         async for event in items:
             for sent in writer.write(event):
                 yield write_frame(encode(sent))
-
-
-def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(encode(write_error(error).body))

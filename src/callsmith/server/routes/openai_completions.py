@@ -15,11 +15,10 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Model, model_info
 from callsmith.core.values import Completion, Json, Sampling
 from callsmith.models.router import in_use
-from callsmith.server.http.frames import encode
+from callsmith.server.http.frames import encode, failure_frame
 from callsmith.server.http.streams import JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.wire.openai.chat_events import Heading
-from callsmith.wire.openai.common import write_error
 from callsmith.wire.openai.completions import CompletionsRequest, CompletionWriter, read_request
 from callsmith.wire.sse import DONE, write_frame
 
@@ -38,7 +37,7 @@ def routes(service: Service) -> list[Route]:
         heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)
         if asked.stream:
-            return service.stream(_frames(answers, writer), _failure_frame)
+            return service.stream(_frames(answers, writer), failure_frame)
         await unless_disconnected(request.receive, _all(answers, writer))
         return JsonResponse(writer.whole())
 
@@ -88,7 +87,3 @@ async def _all(answers: Sequence[AsyncIterator[ModelEvent]], writer: CompletionW
     async with closing(_chunks(answers, writer)) as chunks:
         async for _ in chunks:
             pass
-
-
-def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(encode(write_error(error).body))

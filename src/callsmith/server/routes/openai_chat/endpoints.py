@@ -13,7 +13,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent, Stopped
 from callsmith.core.values import Json
 from callsmith.server.http.dialects import dialect_of
-from callsmith.server.http.frames import CachedFrames, encode
+from callsmith.server.http.frames import CachedFrames, encode, failure_frame
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.routes.openai_chat.choices import answer_choices
 from callsmith.server.service import Service
@@ -22,7 +22,7 @@ from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, read_extens
 from callsmith.wire.model_lists.codex import QUERY, write_codex_models
 from callsmith.wire.openai.chat import read_request
 from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
-from callsmith.wire.openai.common import write_error, write_failure
+from callsmith.wire.openai.common import write_failure
 from callsmith.wire.sse import DONE, write_frame
 
 # What other servers have and this one has not.
@@ -48,7 +48,7 @@ def routes(service: Service) -> list[Route]:
             return await answer_choices(service, replace(chat, request=asked), heading, options, request)
         events = service.answers.events(service.models.get(chat.model), asked, options)
         if chat.stream:
-            return service.stream(_frames(events, heading, extensions), _failure_frame)
+            return service.stream(_frames(events, heading, extensions), failure_frame)
         said = await unless_disconnected(request.receive, _all(events, extensions))
         return JsonResponse(extensions.end(write_response(said, heading), whole=True))
 
@@ -109,7 +109,3 @@ async def _all(events: AsyncIterator[AnswerEvent], extensions: AnswerExtensions)
             else:
                 said.append(event)
     return said
-
-
-def _failure_frame(error: BaseException) -> bytes:
-    return _encode_chunks([write_error(error).body])
