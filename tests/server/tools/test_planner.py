@@ -76,7 +76,7 @@ async def test_tools_are_listed_once_for_a_request():
 
 
 def test_starter_tools_are_for_requests_that_ask_for_them_where_there_are_no_others():
-    starter, given = Functions(search), Functions(weather)
+    starter, own = Functions(search), Functions(weather)
     assert ToolPlanner(Settings(), None, starter).server_tools(ToolOptions(starter=True)) is starter
     assert ToolPlanner(Settings(), None, starter).server_tools(ToolOptions()) is None
-    assert ToolPlanner(Settings(), given, starter).server_tools(ToolOptions(starter=True)) is given
+    assert ToolPlanner(Settings(), own, starter).server_tools(ToolOptions(starter=True)) is own
