@@ -147,10 +147,10 @@ class AnswerPipeline:
     async def _ask_model(self, admitted: "_Admitted", model: Model, request: Request) -> "_Answering":
         """Nothing runs here: the model is asked, and its calls go back to the client."""
         request.choice.among(request.tools)
-        asked = TurnInfo(self.models.name_of(model), request.tools, request.choice, external=True)
+        turn_info = TurnInfo(self.models.name_of(model), request.tools, request.choice, external=True)
         opened = await admitted.until_end.enter_async_context(in_use(model))
         events = guarded(opened, None if self.settings.guards else ()).stream(request)
-        return _Answering(events, asked, _show_model_event)
+        return _Answering(events, turn_info, _show_model_event)
 
     async def _continue_text(self, admitted: "_Admitted", model: Model, completion: Completion) -> "_Answering":
         opened = await admitted.until_end.enter_async_context(in_use(model))

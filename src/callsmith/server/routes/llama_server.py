@@ -45,12 +45,12 @@ def routes(service: Service) -> list[Route]:
             yield tokenizer
 
     async def completion(request: Request) -> Response:
-        asked = await bodies.read_with(read_completion, await bodies.read(request))
-        name = service.models.resolve(asked.model)
+        parsed = await bodies.read_with(read_completion, await bodies.read(request))
+        name = service.models.resolve(parsed.model)
         model = service.models.get(name)
-        writer = CompletionWriter(name, await prompt_text(model, asked.completion))
-        events = service.answers.complete(model, asked.completion)
-        if asked.stream:
+        writer = CompletionWriter(name, await prompt_text(model, parsed.completion))
+        events = service.answers.complete(model, parsed.completion)
+        if parsed.stream:
             return service.stream(_frames(events, writer), failure_frame)
         for event in await unless_disconnected(request.receive, collect_items(events)):
             writer.write(event)
@@ -68,16 +68,16 @@ def routes(service: Service) -> list[Route]:
             return Response(await place.deadline.wait_for(compute()), media_type=JsonResponse.media_type)
 
     async def tokenize(request: Request) -> Response:
-        asked = await bodies.read_with(read_tokenize, await bodies.read(request, most))
-        name = service.models.resolve(asked.model)
+        parsed = await bodies.read_with(read_tokenize, await bodies.read(request, most))
+        name = service.models.resolve(parsed.model)
 
         def work(tokenizer: ModelTokenizer) -> dict[str, Json]:
-            if asked.request is not None:
-                tokens = tokenizer.encode_request(asked.request)
+            if parsed.request is not None:
+                tokens = tokenizer.encode_request(parsed.request)
             else:
-                tokens = tokenizer.encode(asked.text, bos=asked.bos, specials=asked.specials)
-            texts = tokenizer.decode(tokens) if asked.pieces else ()
-            return write_tokens(asked, tokens, texts, model_info(service.models.get(name)).context)
+                tokens = tokenizer.encode(parsed.text, bos=parsed.bos, specials=parsed.specials)
+            texts = tokenizer.decode(tokens) if parsed.pieces else ()
+            return write_tokens(parsed, tokens, texts, model_info(service.models.get(name)).context)
 
         return await respond_with_tokens(name, work)
 

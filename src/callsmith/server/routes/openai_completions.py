@@ -28,15 +28,15 @@ def routes(service: Service) -> list[Route]:
     bodies = service.bodies
 
     async def completions(request: Request) -> Response:
-        asked = await bodies.read_with(read_request, await bodies.read(request))
-        name = service.models.resolve(asked.model)
+        parsed = await bodies.read_with(read_request, await bodies.read(request))
+        name = service.models.resolve(parsed.model)
         model = service.models.get(name)
-        answers = [service.answers.complete(model, completion) for completion in _seed_completions(asked)]
-        prompts = [await prompt_text(model, completion) for completion in asked.completions] if asked.echo else ()
-        echoed = [prompt for prompt in prompts for _ in range(asked.n)]
-        heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
+        answers = [service.answers.complete(model, completion) for completion in _seed_completions(parsed)]
+        prompts = [await prompt_text(model, completion) for completion in parsed.completions] if parsed.echo else ()
+        echoed = [prompt for prompt in prompts for _ in range(parsed.n)]
+        heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), parsed.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)
-        if asked.stream:
+        if parsed.stream:
             return service.stream(_frames(answers, writer), failure_frame)
         await unless_disconnected(request.receive, _all(answers, writer))
         return JsonResponse(writer.whole())
@@ -55,9 +55,9 @@ async def prompt_text(model: Model, completion: Completion) -> str:
         return b"".join(tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
 
 
-def _seed_completions(asked: CompletionsRequest) -> list[Completion]:
+def _seed_completions(parsed: CompletionsRequest) -> list[Completion]:
     """All completions: those of one prompt with seeds of their own, for the same one would make them the same."""
-    numbered = [(completion, number) for completion in asked.completions for number in range(asked.n)]
+    numbered = [(completion, number) for completion in parsed.completions for number in range(parsed.n)]
     return [replace(completion, sampling=_with_seed(completion.sampling, number)) for completion, number in numbered]
 
 

@@ -119,11 +119,11 @@ class OneAnswer:
             case _:
                 assert_never(event)
 
-    def _announcement(self, asked: ConfirmationNeeded) -> str:
+    def _announcement(self, question: ConfirmationNeeded) -> str:
         apart = "\n\n" if self._said.strip() else ""
-        self._said = _WAITS.format(asked.call.name, asked.reason or "whatever it does", asked.id, _ANSWER, asked.id)
-        if asked.tool is not None and asked.tool.source.startswith("mcp:"):
-            self._said += _OPERATOR.format(asked.call.name)
+        self._said = _WAITS.format(question.call.name, question.reason or "whatever it does", question.id, _ANSWER, question.id)
+        if question.tool is not None and question.tool.source.startswith("mcp:"):
+            self._said += _OPERATOR.format(question.call.name)
         return apart + self._said
 
 

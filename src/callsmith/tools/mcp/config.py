@@ -246,8 +246,10 @@ class _EntryReader:
 
     def _expand(self, key: str, text: str) -> str:
         """The text with environment variables expanded."""
-        if asked := _INPUT.search(text):
-            raise self._error(key, f"nobody can be asked for {asked[0]} here; use an environment variable, as in ${{TOKEN}}")
+        if input_reference := _INPUT.search(text):
+            raise self._error(
+                key, f"nobody can be asked for {input_reference[0]} here; use an environment variable, as in ${{TOKEN}}"
+            )
 
         def value(reference: re.Match[str]) -> str:
             name, otherwise = reference.groups()

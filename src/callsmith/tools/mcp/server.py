@@ -125,14 +125,14 @@ class ToolsetServer:
             return _Work(fresh, self._conversation(asking))
         return waiting.with_answer(_word((params.input_responses or {}).get(_ANSWER)))
 
-    def _question(self, work: _Work, asked: ConfirmationNeeded) -> "types.InputRequiredResult":
+    def _question(self, work: _Work, question: ConfirmationNeeded) -> "types.InputRequiredResult":
         import mcp_types as types
 
         token = token_urlsafe(24)
         self._open[token] = work
         if len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)
-        form = types.ElicitRequest(params=_form(asked))
+        form = types.ElicitRequest(params=_form(question))
         return types.InputRequiredResult(input_requests={_ANSWER: form}, request_state=token)
 
     async def _run(self, work: _Work, asking: "Asking") -> Result | ConfirmationNeeded:
@@ -213,15 +213,17 @@ def _can_ask(asking: "Asking") -> bool:
     return forms and (_is_modern(asking) or asking.session.can_send_request)
 
 
-def _form(asked: ConfirmationNeeded) -> "types.ElicitRequestFormParams":
+def _form(question: ConfirmationNeeded) -> "types.ElicitRequestFormParams":
     import mcp_types as types
 
-    reason = f" ({asked.reason})" if asked.reason else ""
-    return types.ElicitRequestFormParams(message=f"Run {asked.call.name} {asked.call.text}?{reason}", requested_schema=_RUN_IT)
+    reason = f" ({question.reason})" if question.reason else ""
+    return types.ElicitRequestFormParams(
+        message=f"Run {question.call.name} {question.call.text}?{reason}", requested_schema=_RUN_IT
+    )
 
 
-async def _elicit(asking: "Asking", asked: ConfirmationNeeded) -> Decision:
-    form = _form(asked)
+async def _elicit(asking: "Asking", question: ConfirmationNeeded) -> Decision:
+    form = _form(question)
     return _word(await asking.session.elicit_form(form.message, form.requested_schema, asking.request_id))
 
 

@@ -80,9 +80,9 @@ class Confirmed(Wrapper):
                 return already_done(call, context.earlier)
             return self._question(tool, call, _explain_lost_grant(tool, judged.reason, context))
         if decision is not None and judged.verdict == "ask" and context.asked is not None:
-            asked = context.asked.get(call.id)
-            if asked is None or asked.digest != tool.digest:
-                change = describe_change(asked, tool) if asked else "it is not known what it was when that was asked"
+            tool_shown = context.asked.get(call.id)
+            if tool_shown is None or tool_shown.digest != tool.digest:
+                change = describe_change(tool_shown, tool) if tool_shown else "it is not known what it was when that was asked"
                 reason = f"{tool.name} is not the tool that was asked about: {change}. It has not run. Is it to run as it is now?"
                 return self._question(tool, call, reason)
         if decision is None or decision.arguments is None or decision.arguments == call.arguments:

@@ -39,14 +39,14 @@ def routes(service: Service) -> list[Route]:
         chat = await bodies.read_with(read_request, body)
         chat = replace(chat, model=service.models.resolve(chat.model))
         options, session = read_extensions(body)
-        asked = replace(chat.request, session=session)
+        model_request = replace(chat.request, session=session)
         heading = Heading(
             f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy, chat.shows_thoughts
         )
         extensions = AnswerExtensions(options.shows_events)
         if chat.n > 1:
-            return await answer_choices(service, replace(chat, request=asked), heading, options, request)
-        events = service.answers.events(service.models.get(chat.model), asked, options)
+            return await answer_choices(service, replace(chat, request=model_request), heading, options, request)
+        events = service.answers.events(service.models.get(chat.model), model_request, options)
         if chat.stream:
             return service.stream(_frames(events, heading, extensions), failure_frame)
         said = await unless_disconnected(request.receive, _all(events, extensions))

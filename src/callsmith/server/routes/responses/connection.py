@@ -116,9 +116,9 @@ class ResponsesConnection:
             return encode(_with_stream_id(event, stream_id)) + b"\n"
 
         stored = self._dialect.stored(self._recent)
-        asked = {key: value for key, value in body.data.items() if key not in _TRANSPORT_FIELDS}
+        fields = {key: value for key, value in body.data.items() if key not in _TRANSPORT_FIELDS}
         generates = body.flag("generate") is not False
-        answer = self._dialect.answer(await self._dialect.read(asked, stored), stored, generates=generates)
+        answer = self._dialect.answer(await self._dialect.read(fields, stored), stored, generates=generates)
         try:
             async with closing(answer.frames(frame)) as frames:
                 async for lines in frames:
