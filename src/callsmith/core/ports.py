@@ -47,7 +47,7 @@ class Context:
     tighten: Policy | None = None
     earlier: str | None = None
     approved: str = ""
-    tool: Tool | None = None
+    tool: Tool | None = field(default=None, compare=False, repr=False)
     authority: Authority | None = None
     max_depth: int | None = None
     starting: Callable[[], Awaitable[None]] = field(default=_at_once, compare=False, repr=False)
