@@ -60,7 +60,7 @@ class Swapping:
             for name in ("a", "b")
         ]
         async with McpHost(configs, refresh=0.3) as host:
-            await host.settled()
+            await host.wait_until_settled()
             yield host
 
 

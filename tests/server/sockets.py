@@ -58,11 +58,11 @@ async def connected(app: Starlette, path: str = "/v1/responses", **headers: str)
 async def connecting(app: Starlette, path: str = "/v1/responses", **headers: str) -> AsyncIterator[tuple[Socket, dict[str, Any]]]:
     """A connection, and what the server first said to it."""
     socket = Socket()
-    given = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
+    sent_headers = [(b"host", b"localhost"), *((name.encode(), value.encode()) for name, value in headers.items())]
     scope = {
         "type": "websocket",
         "path": path,
-        "headers": given,
+        "headers": sent_headers,
         "query_string": b"",
         "extensions": {"websocket.http.response": {}},
     }

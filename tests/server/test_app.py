@@ -1,31 +1,25 @@
 """The server, asked by the real OpenAI client."""
 
-import asyncio
 import json
 from collections.abc import AsyncIterator
 from typing import Any
 
-import httpx2
 import openai
 import pytest
 from openai import AsyncOpenAI
 from pydantic import BaseModel
 
-from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError
-from callsmith.core.events import ModelEvent, Stopped, Text, Thought
-from callsmith.core.values import Call, Choice, Message, Request, Tool
-from callsmith.runtime.execute import Limits
+from callsmith.core.errors import UsageError
+from callsmith.core.events import Text, Thought
+from callsmith.core.values import Choice, Message, Request, Tool
 from callsmith.server.app import create_app
 from callsmith.server.settings import Requests, Settings
-from callsmith.tools.functions import Functions, tool
-from callsmith.tools.wrap import Confirmed
+from callsmith.tools.functions import Functions
 from callsmith.wire.openai.chat import ChatRequest, write_request
 from callsmith.wire.openai.chat_events import EventReader
 from callsmith.wire.sse import DONE, FrameReader
 from tests.fakes import FakeModel
-from tests.server.asking import BONN, HI, KOELN, WEATHER, calls, client, http, listening, says, weather
-from tests.virtual_time import virtual_time
-from tests.waiting import until
+from tests.server.asking import BONN, HI, KOELN, WEATHER, calls, client, http, says, weather
 
 # Answers
 
@@ -193,17 +187,6 @@ async def test_what_is_wrong_is_said_in_the_clients_own_words(body: dict[str, An
     assert error["message"]
 
 
-async def test_an_unknown_model_is_answered_with_those_that_are_known():
-    with pytest.raises(openai.NotFoundError, match="known: m") as caught:
-        await client(FakeModel(says("a"))).chat.completions.create(model="gpt-9", messages=HI)
-    assert caught.value.code == "model_not_found"
-
-
-async def test_where_one_model_is_served_a_name_of_the_hub_means_it() -> None:
-    answer = await client(FakeModel(says("a"))).chat.completions.create(model="Qwen/Qwen3-0.6B", messages=HI)
-    assert (answer.model, answer.choices[0].message.content) == ("m", "a")
-
-
 @pytest.mark.parametrize(
     ("method", "path", "content", "status"),
     [
@@ -237,134 +220,6 @@ async def test_a_body_without_a_length_is_measured_while_it_comes():
         assert (await asking.post("/v1/chat/completions", content=endless())).status_code == 413
 
 
-@pytest.mark.parametrize(
-    ("error", "status", "words"),
-    [
-        (Unavailable("no weights", hint="look in /secret"), 503, "no weights"),
-        (ModelError("out of memory"), 500, "out of memory"),
-        (ModelError("busy", retryable=True), 503, "busy"),
-        (TimedOut("too slow"), 504, "too slow"),
-        (Rejected("bad key", status=401), 502, "bad key"),
-        (UsageError("too long", field="messages"), 400, "too long"),
-        (ZeroDivisionError("secret"), 500, "internal error"),
-    ],
-)
-@pytest.mark.parametrize("stream", [False, True])
-async def test_a_model_that_fails_at_once_is_an_http_error_and_the_server_goes_on(
-    error: Exception, status: int, words: str, stream: bool
-):
-    model = FakeModel([error], says("fine"))
-    asking = client(model).chat.completions
-    with pytest.raises(openai.APIStatusError, match=words) as caught:
-        await asking.create(model="m", messages=HI, stream=stream)
-    assert caught.value.status_code == status
-    assert "secret" not in str(caught.value.body)
-    assert (await asking.create(model="m", messages=HI)).choices[0].message.content == "fine"
-    assert model.open == 0
-
-
-@pytest.mark.parametrize("error", [Unavailable("gone"), ZeroDivisionError("secret")])
-async def test_a_model_that_fails_in_the_middle_of_a_stream_says_so_before_the_end(error: Exception):
-    model = FakeModel([Text("so far"), error], says("fine"))
-    async with listening(model) as url, httpx2.AsyncClient(base_url=url) as asking:
-        response = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
-        *_, last = FrameReader().feed(response.content)
-        assert response.status_code == 200
-        assert set(json.loads(last.data)["error"]) == {"message", "type", "param", "code"}
-        assert "secret" not in last.data
-        again = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI})
-        assert again.status_code == 200
-
-
-async def test_the_client_library_raises_on_an_error_in_the_stream():
-    with pytest.raises(openai.APIError, match="gone"):
-        async for _ in await client(FakeModel([Text("so far"), Unavailable("gone")])).chat.completions.create(
-            model="m", messages=HI, stream=True
-        ):
-            pass
-
-
-# Connections
-
-
-@pytest.mark.parametrize("stream", [False, True])
-@pytest.mark.parametrize("tools", [None, Functions(weather)])
-async def test_a_client_that_goes_away_stops_the_generation(stream: bool, tools: Functions | None):
-    model = FakeModel([Text("a"), 30.0, Text("b"), Stopped("stop")])
-    async with listening(model, tools=tools) as url, httpx2.AsyncClient(base_url=url) as asking:
-        task = asyncio.create_task(
-            asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": stream}, timeout=30)
-        )
-        await until(lambda: model.open == 1)
-        task.cancel()
-        await until(lambda: model.open == 0)
-
-
-async def test_a_client_that_stops_reading_half_way_stops_the_generation():
-    model = FakeModel([Text("a"), 30.0, Stopped("stop")])
-    async with listening(model) as url:
-        asking = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
-        stream = await asking.chat.completions.create(model="m", messages=HI, stream=True)
-        async for chunk in stream:
-            if chunk.choices[0].delta.content == "a":
-                break
-        assert model.open == 1
-        await stream.close()
-        await until(lambda: model.open == 0)
-
-
-@virtual_time
-async def test_silence_is_filled_with_comments_that_clients_skip():
-    model = FakeModel([0.25, Text("a"), 0.25, Text("b"), Stopped("stop")])
-    app = create_app({"m": model}, settings=Settings(keep_alive=0.1))
-    async with http(app) as asking:
-        response = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
-    assert response.content.startswith(b": keep-alive\n\n: keep-alive\n\ndata: ")
-    assert response.content.count(b": keep-alive\n\n") == 4
-    frames = FrameReader().feed(response.content)
-    assert frames[-1].data == DONE
-    assert response.headers["content-type"].startswith("text/event-stream")
-
-
-async def test_pieces_are_sent_as_they_come():
-    heard = asyncio.Event()
-
-    class Patient:
-        async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-            yield Text("a")
-            await heard.wait()  # it goes on when the client has the first piece
-            yield Text("b")
-            yield Stopped("stop")
-
-    said = ""
-    async with listening(Patient()) as url, asyncio.timeout(60):
-        asking = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
-        async for chunk in await asking.chat.completions.create(model="m", messages=HI, stream=True):
-            said += (chunk.choices[0].delta.content if chunk.choices else "") or ""
-            if said:
-                heard.set()
-    assert said == "ab"
-
-
-async def test_many_requests_at_once_are_answered_each_with_its_own():
-    class Echo:
-        async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-            for letter in request.messages[-1].content:
-                await asyncio.sleep(0)
-                yield Text(letter)
-            yield Stopped("stop")
-
-    app = create_app({"echo": Echo()})
-    asking = AsyncOpenAI(base_url="http://localhost/v1", api_key="-", http_client=http(app))
-
-    async def ask(text: str) -> str | None:
-        messages: Any = [{"role": "user", "content": text}]
-        return (await asking.chat.completions.create(model="echo", messages=messages)).choices[0].message.content
-
-    questions = [f"question {number}" for number in range(30)]
-    assert await asyncio.gather(*map(ask, questions)) == questions
-
-
 async def test_our_own_codec_reads_from_our_own_server_what_the_model_said():
     events = [Thought("hm"), Text("so"), *calls(BONN, KOELN)]
     tool = Tool("weather", "The weather.", {"type": "object", "properties": {"city": {"type": "string"}}})
@@ -382,20 +237,6 @@ async def test_our_own_codec_reads_from_our_own_server_what_the_model_said():
 # The rest
 
 
-async def test_models_are_listed_and_found():
-    asking = client(FakeModel(says("a")))
-    assert [model.id async for model in asking.models.list()] == ["m"]
-    assert (await asking.models.retrieve("m")).owned_by == "callsmith"
-    with pytest.raises(openai.NotFoundError):
-        await asking.models.retrieve("n")
-
-
-async def test_a_model_may_have_a_slash_in_its_name():
-    app = create_app({"org/model": FakeModel(says("a"))})
-    async with http(app) as asking:
-        assert (await asking.get("/v1/models/org/model")).json()["id"] == "org/model"
-
-
 async def test_health_is_told():
     async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         assert (await asking.get("/health")).json()["status"] == "ok"
@@ -406,35 +247,6 @@ def test_a_server_without_models_is_refused():
         create_app({})
 
 
-async def test_a_call_that_would_have_to_be_confirmed_is_not_run_and_that_is_said():
-    ran: list[str] = []
-
-    @tool(side_effects=True)
-    async def pay(euros: int) -> None:
-        ran.append("pay")
-
-    model = FakeModel(calls(Call("pay", {"euros": 5}, "c1")), says("never"))
-    answer = await client(model, tools=Confirmed(Functions(pay))).chat.completions.create(model="m", messages=HI)
-    assert answer.choices[0].finish_reason == "stop"
-    assert "pay has not been run" in (answer.choices[0].message.content or "")
-    assert ran == []
-
-
-async def test_a_run_that_used_up_its_tokens_ends_like_an_answer_that_was_too_long():
-    settings = Settings(limits=Limits(tokens=5))
-    asked = client(FakeModel(calls(BONN), says("never")), tools=Functions(weather), settings=settings)
-    answer = await asked.chat.completions.create(model="m", messages=HI)
-    assert answer.choices[0].finish_reason == "length"
-
-
-async def test_the_stop_sequence_that_ended_an_answer_is_named_where_tools_ran_too():
-    model = FakeModel(calls(BONN), [Text("one"), Stopped("stop", matched="two")])
-    async with http(create_app({"m": model}, tools=Functions(weather))) as asking:
-        ask = {"model": "m", "messages": HI, "max_tokens": 9, "stop_sequences": ["two"]}
-        answer = (await asking.post("/v1/messages", json=ask)).json()
-    assert (answer["stop_reason"], answer["stop_sequence"]) == ("stop_sequence", "two")
-
-
 async def test_every_chunk_of_text_is_written_alike_whatever_is_in_it() -> None:
     pieces = ("one", '"two"\n', "", "dr€i 😀", "\x00", "five")
     async with http(create_app({"m": FakeModel(says(*pieces))})) as asking:
@@ -443,10 +255,3 @@ async def test_every_chunk_of_text_is_written_alike_whatever_is_in_it() -> None:
     said = [chunk for chunk in chunks if chunk["choices"][0]["delta"].get("content")]
     assert [chunk["choices"][0]["delta"].pop("content") for chunk in said] == [piece for piece in pieces if piece]
     assert all(chunk == said[0] for chunk in said)
-
-
-async def test_the_model_is_told_which_session_a_request_belongs_to() -> None:
-    model = FakeModel(says("Hello."))
-    await client(model).chat.completions.create(model="m", messages=HI, extra_body={"session_id": "s1"})
-    await client(model).chat.completions.create(model="m", messages=HI)
-    assert [request.session for request in model.asked] == ["s1", ""]

@@ -59,22 +59,22 @@ def frames_of(body: str) -> list[Any]:
 
 def text_of(api: str, body: str) -> str:
     """What the client is told in words."""
-    found: list[str] = []
+    texts: list[str] = []
     for frame in frames_of(body):
         if api == "chat":
             choice = frame["choices"][0] if frame.get("choices") else {}
-            found.append((choice.get("delta") or choice.get("message") or {}).get("content") or "")
+            texts.append((choice.get("delta") or choice.get("message") or {}).get("content") or "")
         elif api == "ollama":
-            found.append(frame["message"]["content"])
+            texts.append(frame["message"]["content"])
         elif api == "messages":
-            found += [part["text"] for part in frame.get("content", ()) if part["type"] == "text"]
-            found.append(frame.get("delta", {}).get("text", ""))
+            texts += [part["text"] for part in frame.get("content", ()) if part["type"] == "text"]
+            texts.append(frame.get("delta", {}).get("text", ""))
         elif frame.get("type") == "response.output_text.delta":
-            found.append(frame["delta"])
+            texts.append(frame["delta"])
         elif "output" in frame:
             parts = (part for item in frame["output"] if item["type"] == "message" for part in item["content"])
-            found += [part["text"] for part in parts]
-    return "".join(found)
+            texts += [part["text"] for part in parts]
+    return "".join(texts)
 
 
 async def answered(app: Any, api: str, *, stream: bool, tools: bool) -> str:
@@ -200,12 +200,12 @@ TALKED_TO = [
 @pytest.mark.req("R115")
 @pytest.mark.parametrize(("api", "stream"), TALKED_TO)
 async def test_a_real_model_that_talks_on_is_stopped(small: LocalModel, api: str, stream: bool) -> None:
-    told: list[Any] = []
+    history: list[Any] = []
     for city, weather in (("Rome", "sunny"), ("Oslo", "cold"), ("Bonn", "wet")):  # what it has seen, it does again
         shown = f"{write(small.format, [Call('weather', {'city': city})])}\nIt is {weather} there."
-        told += [{"role": "user", "content": f"Weather in {city}?"}, {"role": "assistant", "content": shown}]
-    told.append({"role": "user", "content": "Weather in Paris?"})
-    body = asked(api, stream=stream, tools=True) | {"input" if api == "responses" else "messages": told}
+        history += [{"role": "user", "content": f"Weather in {city}?"}, {"role": "assistant", "content": shown}]
+    history.append({"role": "user", "content": "Weather in Paris?"})
+    body = asked(api, stream=stream, tools=True) | {"input" if api == "responses" else "messages": history}
     body |= {"options": {"temperature": 0}} if api == "ollama" else {"temperature": 0}
     async with http(create_app({"m": small})) as client:
         answer = await client.post(PATHS[api], json=body)

@@ -49,7 +49,7 @@ async def chunks_of(model: FakeModel, extra: dict[str, Any], **options: Any) -> 
     return [chunk async for chunk in stream]
 
 
-def told(chunks: Sequence[ChatCompletionChunk]) -> list[Any]:
+def tool_events(chunks: Sequence[ChatCompletionChunk]) -> list[Any]:
     return [chunk.callsmith for chunk in chunks if hasattr(chunk, "callsmith")]  # type: ignore[attr-defined]
 
 
@@ -126,11 +126,11 @@ async def test_a_thought_stays_one_where_the_server_runs_the_calls(stream: bool)
 @pytest.mark.req("R116")
 async def test_what_the_tools_did_is_told_only_to_whoever_asks():
     quiet = await chunks_of(FakeModel(calls(TIME), says("Noon.")), {}, tools=Functions(clock))
-    assert told(quiet) == []
+    assert tool_events(quiet) == []
     loud = await chunks_of(FakeModel(calls(TIME), says("Noon.")), EVENTS, tools=Functions(clock))
     assert text_of(quiet) == text_of(loud) == "Noon."
     assert [chunk.choices[0].delta.role for chunk in loud] == ["assistant"] + [None] * (len(loud) - 1)
-    assert told(loud) == [
+    assert tool_events(loud) == [
         {"event": "tool_started", "id": "t1", "name": "clock", "arguments": {"zone": "CET"}},
         {"event": "tool_finished", "id": "t1", "name": "clock", "ok": True, "content": "noon CET"},
     ]
@@ -160,7 +160,7 @@ async def test_a_call_with_side_effects_waits_and_its_approval_has_an_id(stream:
     model = FakeModel([Text("I will pay."), *calls(Call("pay", {"euros": 5}, "p1"))], says("never"))
     if stream:
         chunks = await chunks_of(model, {}, tools=Functions(pay))
-        text, (beside,), reasons = text_of(chunks), told(chunks), reason_of(chunks)
+        text, (beside,), reasons = text_of(chunks), tool_events(chunks), reason_of(chunks)
     else:
         answer: Any = await client(model, tools=Functions(pay)).chat.completions.create(model="m", messages=HI)
         text, beside, reasons = answer.choices[0].message.content, answer.callsmith, [answer.choices[0].finish_reason]
@@ -207,7 +207,7 @@ async def test_mixed_offers_both_and_runs_only_the_servers(by: str):
     assert [call.id for call in sent if call.id] == ["c1"]
     assert reason_of(chunks) == ["tool_calls"]
     assert text_of(chunks) == "Let me see."
-    assert [one["event"] for one in told(chunks)] == ["tool_started", "tool_finished"]
+    assert [one["event"] for one in tool_events(chunks)] == ["tool_started", "tool_finished"]
     position = next(place for place, chunk in enumerate(chunks) if chunk.choices[0].delta.tool_calls)
     assert all(not hasattr(chunk, "callsmith") for chunk in chunks[position:])  # the server's call had run before
 

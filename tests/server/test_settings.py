@@ -16,7 +16,7 @@ from callsmith.server.store import open_store
 from callsmith.server.tools.server_tools import wrap_server_tools
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
-from callsmith.tools.wrap.judging import judgements
+from callsmith.tools.wrap.wrapper import judgements
 
 M21 = ["search_corpus", "list_corpora", "translate", "list_marketplace"]
 

@@ -140,10 +140,10 @@ async def test_a_response_is_written_in_the_layout_of_version_1():
 async def test_a_conversation_is_written_in_the_layout_of_version_1():
     store = SqliteStore()
     conversations = StoredResponses(store).conversations
-    made = await conversations.create({"topic": "tea"}, [{"type": "message", "role": "user", "content": "Hi"}])
+    created = await conversations.create({"topic": "tea"}, [{"type": "message", "role": "user", "content": "Hi"}])
     (document,), (item,) = await store.list("conversation"), await store.list("response_item")
-    layout = {"version": 1, "created": made.created, "metadata": {"topic": "tea"}, "items": [item.id]}
-    assert (document.id, document.data) == (made.id, layout)
+    layout = {"version": 1, "created": created.created, "metadata": {"topic": "tea"}, "items": [item.id]}
+    assert (document.id, document.data) == (created.id, layout)
 
 
 def test_an_approval_is_written_in_the_layout_of_version_1():

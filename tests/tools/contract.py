@@ -13,9 +13,9 @@ async def outcome(items: AsyncIterator[ToolProgress | Result]) -> tuple[list[Too
     seen = [item async for item in items]
     *progress, result = seen
     assert isinstance(result, Result)
-    told = [item for item in progress if isinstance(item, ToolProgress)]
-    assert len(told) == len(progress), "a Result comes once, and last"
-    return told, result
+    reported = [item for item in progress if isinstance(item, ToolProgress)]
+    assert len(reported) == len(progress), "a Result comes once, and last"
+    return reported, result
 
 
 class ToolsetContract:

@@ -24,7 +24,7 @@ class Guests(BaseModel):
 @pytest.mark.req("R3")
 @pytest.mark.req("R4")
 def test_a_tool_can_be_built_by_hand():
-    made = (
+    definition = (
         define("weather")
         .description("The weather.")
         .parameter("city", string(minLength=1), "Where")
@@ -37,9 +37,9 @@ def test_a_tool_can_be_built_by_hand():
         .option(side_effects=True)
         .build()
     )
-    assert (made.name, made.description, made.side_effects) == ("weather", "The weather.", True)
-    assert made.parameters["required"] == ["city"]
-    assert made.parameters["properties"] == {
+    assert (definition.name, definition.description, definition.side_effects) == ("weather", "The weather.", True)
+    assert definition.parameters["required"] == ["city"]
+    assert definition.parameters["properties"] == {
         "city": {"type": "string", "minLength": 1, "description": "Where"},
         "unit": {"type": "string", "enum": ["celsius", "fahrenheit"]},
         "days": {"type": "integer", "description": "How many"},
@@ -60,20 +60,20 @@ def test_a_tool_can_be_built_by_hand():
 
 @pytest.mark.req("R3")
 def test_required_can_be_said_at_once_and_only_of_what_exists():
-    made = define("f").parameter("a").parameter("b").required(["b"])
-    assert made.build().parameters["required"] == ["b"]
+    definition = define("f").parameter("a").parameter("b").required(["b"])
+    assert definition.build().parameters["required"] == ["b"]
     with pytest.raises(UsageError, match="'c'"):
-        made.required(["c"])
+        definition.required(["c"])
     with pytest.raises(UsageError, match="two parameters"):
-        made.parameter("a")
+        definition.parameter("a")
 
 
 def test_types_that_refer_to_their_own_definitions_still_resolve_in_the_whole():
     class Tree(BaseModel):
         children: list["Tree"] = []
 
-    made = define("f").parameter("tree", Tree).build()
-    assert "Tree" in made.parameters["$defs"]
+    definition = define("f").parameter("tree", Tree).build()
+    assert "Tree" in definition.parameters["$defs"]
 
 
 @pytest.mark.req("R150")
@@ -90,13 +90,13 @@ async def test_a_tool_defined_by_hand_can_be_run_by_a_function():
 
 @pytest.mark.req("R19")
 def test_a_tool_is_built_in_a_breath_with_the_names_of_types_and_everything_in_its_place():
-    made = (
+    definition = (
         define("get_weather", "Get weather for a location")
         .param("location", "string", "City name", True)
         .param("unit", "string", "Temperature unit", False)
         .build()
     )
-    assert made == Tool(
+    assert definition == Tool(
         "get_weather",
         "Get weather for a location",
         {

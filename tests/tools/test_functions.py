@@ -133,9 +133,9 @@ def test_docstrings_of_all_three_styles_are_read(text: str, caplog: pytest.LogCa
         return a
 
     add.__doc__ = text
-    made = Function.of(add).tool
-    assert made.description == "Add."
-    assert made.parameters["properties"]["a"]["description"] == "The first."
+    definition = Function.of(add).tool
+    assert definition.description == "Add."
+    assert definition.parameters["properties"]["a"]["description"] == "The first."
     assert not caplog.records
 
 
@@ -150,10 +150,10 @@ def test_a_decorated_function_is_still_the_function():
 @pytest.mark.parametrize("function", [sys.exit, print])
 def test_even_a_builtin_either_works_or_is_refused_by_name(function: Any):
     try:
-        made = Function.of(function).tool.name
+        outcome = Function.of(function).tool.name
     except UsageError as error:
-        made = str(error)
-    assert function.__name__ in made
+        outcome = str(error)
+    assert function.__name__ in outcome
 
 
 async def test_annotated_types_arrive_as_such():
@@ -261,8 +261,8 @@ async def test_methods_partials_and_callable_objects_are_functions_too():
             return self.value * by
 
     counter = Counter()
-    made = Function.of(counter.increase_by).tool
-    assert (made.name, made.parameters["properties"]["by"]["description"]) == ("increase", "How far.")
+    definition = Function.of(counter.increase_by).tool
+    assert (definition.name, definition.parameters["properties"]["by"]["description"]) == ("increase", "How far.")
     assert (await call(counter.increase_by, by=2)).content == 2
 
     named = tool(name="product")(counter)

@@ -30,7 +30,8 @@ class Context:
     `granted` are the tools that need no further approval in this conversation (`Tool.grant`), `tighten` is the policy that the
     request adds to the operator's. `earlier` is the result of an identical call of the same turn: nobody is asked about such a
     call again. `approved` is the digest of the tool that was approved; a toolset that has another one under this name by now
-    raises `ToolChanged` and runs nothing. `authority` is on whose behalf tools call other programs; None: this program's own.
+    raises `ToolChanged` and runs nothing. `tool` is the tool as whoever passes the call on has listed it, so that it need not be
+    listed again; None: nobody has. `authority` is on whose behalf tools call other programs; None: this program's own.
 
     A toolset awaits `starting()` right before the tool runs, so that the start can be written down first. A tool that cannot be
     cancelled, because it runs in a thread, can poll `cancelled()`: once that is true, nobody waits for its result.
@@ -45,6 +46,7 @@ class Context:
     tighten: Policy | None = None
     earlier: str | None = None
     approved: str = ""
+    tool: Tool | None = field(default=None, compare=False, repr=False)
     authority: Authority | None = None
     max_depth: int | None = None
     starting: Callable[[], Awaitable[None]] = field(default=_at_once, compare=False, repr=False)

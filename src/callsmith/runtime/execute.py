@@ -216,6 +216,7 @@ class Round:
             around,
             depth=around.depth + 1,
             earlier=self._earlier.get(call_key(call)),
+            tool=attempt.tool,
             starting=lambda: self._announce(attempt),
             cancelled=lambda: attempt.given_up or around.cancelled(),
         )

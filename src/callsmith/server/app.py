@@ -113,7 +113,7 @@ async def _lifespan(service: Service, parts: Iterable[Part]) -> AsyncGenerator[N
 
 
 def _middleware(settings: Settings, id_headers: list[str]) -> list[Middleware]:
-    """What stands around every route, from the outside to the inside."""
+    """The middleware of every route, from the outside to the inside."""
     middleware = [
         Middleware(RequestContextMiddleware, on_error, access=settings.log.access, id_headers=id_headers),
         Middleware(OriginMiddleware, refuse, host=settings.host, hosts=allowed_hosts(settings), origins=settings.cors_origins),

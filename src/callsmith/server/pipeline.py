@@ -70,7 +70,7 @@ class AnswerPipeline:
         )
         if options.explains and request.explain is None:
             log = StepLog()
-            return log.attached(self.events(model, replace(request, explain=log.add), options))
+            return log.attach_steps(self.events(model, replace(request, explain=log.add), options))
         if self.tools.runs_no_tools(request, options):
             return self._pipeline(lambda admitted: self._ask_model(admitted, model, request))
         return self._pipeline(lambda admitted: self._run_tools(admitted.place, model, request, options))
@@ -147,17 +147,17 @@ class AnswerPipeline:
     async def _ask_model(self, admitted: "_Admitted", model: Model, request: Request) -> "_Answering":
         """Nothing runs here: the model is asked, and its calls go back to the client."""
         request.choice.among(request.tools)
-        asked = TurnInfo(self.models.name_of(model), request.tools, request.choice, external=True)
+        turn_info = TurnInfo(self.models.name_of(model), request.tools, request.choice, external=True)
         opened = await admitted.until_end.enter_async_context(in_use(model))
         events = guarded(opened, None if self.settings.guards else ()).stream(request)
-        return _Answering(events, asked, _unchanged)
+        return _Answering(events, turn_info, _show_model_event)
 
     async def _continue_text(self, admitted: "_Admitted", model: Model, completion: Completion) -> "_Answering":
         opened = await admitted.until_end.enter_async_context(in_use(model))
         complete = model_info(opened).complete
         if complete is None:
             raise UsageError("this model answers messages only, it does not continue a text", field="model")
-        return _Answering(complete(completion), TurnInfo(self.models.name_of(model), external=True), _unchanged)
+        return _Answering(complete(completion), TurnInfo(self.models.name_of(model), external=True), _show_model_event)
 
     async def _run_tools(
         self, place: Place, model: Model, request: Request, options: ToolOptions, paused: PausedRun | None = None
@@ -171,10 +171,10 @@ class AnswerPipeline:
         # The client does not see what runs here before its own calls come back: it is put back into what it sends next.
         hides = bool(client_tools) and paused is None and not options.shows_tool_items
         if hides:
-            plan = plan.restored(self.hidden_rounds.restore(caller_id, request.messages))
+            plan = plan.restore(self.hidden_rounds.restore(caller_id, request.messages))
         due = () if paused else await plan.calls_for_results(self.tools.jobs)
         added = (Message.assistant(calls=due),) if due else ()
-        plan = plan.calling(added)
+        plan = plan.add_calls(added)
 
         def show(event: RunEvent) -> Iterable[AnswerEvent]:
             if hides and isinstance(event, TurnEnded) and answer.deferred:
@@ -207,7 +207,7 @@ class _Answering:
     show: Callable[[RunEvent], Iterable[AnswerEvent]]
 
 
-def _unchanged(event: RunEvent) -> Iterable[AnswerEvent]:
+def _show_model_event(event: RunEvent) -> Iterable[AnswerEvent]:
     return (cast(ModelEvent, event),)  # a model's own events
 
 

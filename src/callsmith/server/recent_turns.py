@@ -33,8 +33,8 @@ class RecentTurns:
     def latest(self, callers: Iterable[str] | None = None) -> list[CallerTurn]:
         """The turns of these callers, or of all, the latest first."""
         wanted = self._rings.keys() if callers is None else callers
-        found = [turn for caller in wanted for turn in self._rings.get(caller, ())]
-        return sorted(found, key=lambda one: one.turn.when, reverse=True)
+        turns = [turn for caller in wanted for turn in self._rings.get(caller, ())]
+        return sorted(turns, key=lambda turn: turn.turn.when, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)

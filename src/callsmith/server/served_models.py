@@ -49,7 +49,7 @@ class ServedModels:
         if name not in self.all:
             raise UnknownName("model", name, [*self.visible(), *self.visible_aliases()], field="model")
         if name not in self.visible():
-            raise HTTPException(403, f"this key does not open the model {name!r}")
+            raise HTTPException(403, f"this key may not use the model {name!r}")
         return self.all[name]
 
     def name_of(self, model: Model) -> str:

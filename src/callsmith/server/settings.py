@@ -298,14 +298,14 @@ class Key:
             raise UsageError("sha256: expected the 64 hexadecimal digits that `callsmith keys new` prints", field="sha256")
         for scope in self.scopes:
             if scope not in SCOPES:
-                raise UsageError(f"scopes: {scope!r} is none of {', '.join(SCOPES)}", field="scopes")
+                raise UsageError(f"scopes: unknown scope {scope!r}; expected one of {', '.join(SCOPES)}", field="scopes")
         if self.trust == "self":
             raise UsageError('trust: "self" is the server itself; a key has unknown, member, trusted or anchor', field="trust")
 
 
 def merged_limits(key: Key, common: CallerLimits) -> CallerLimits:
     """The limits of a key, where it has any of its own, and else those that all callers have."""
-    own = {one.name: getattr(key, one.name) for one in fields(common)}
+    own = {limit.name: getattr(key, limit.name) for limit in fields(common)}
     return replace(common, **{name: value for name, value in own.items() if value is not None})
 
 

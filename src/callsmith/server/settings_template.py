@@ -21,15 +21,15 @@ _TEXT, _PLACEHOLDERS = '"…"', {int: "0", float: "0.0"}
 
 
 def settings_template() -> str:
-    """The text of the file. As it stands it changes nothing."""
+    """The text of the file. Unedited, it changes nothing."""
     lines = list(_comment(_HEAD))
     for section, kind in SECTIONS.items():
         lines += ["", *_comment(_summary(kind)), f"[{section}]"]
-        chosen = [one for one in fields(kind) if section != "server" or one.name not in NOT_IN_SERVER_SECTION]
+        chosen = [setting for setting in fields(kind) if section != "server" or setting.name not in NOT_IN_SERVER_SECTION]
         lines += _settings(kind, chosen)
-    models = [one for one in fields(Llm) if one.name in PER_MODEL]
+    models = [setting for setting in fields(Llm) if setting.name in PER_MODEL]
     lines += ["", *_comment("Of several models each has a section; what it does not say is what [llm] says."), "# [models.NAME]"]
-    lines += [_setting(one, get_type_hints(Llm)[one.name]) for one in models]
+    lines += [_setting(setting, get_type_hints(Llm)[setting.name]) for setting in models]
     lines += ["", *_comment("Other names of models, and patterns of such names."), "# [aliases]", '# "claude-*" = "NAME"']
     lines += ["", *_comment(_summary(Key)), *_comment("`callsmith keys new NAME` prints such a section."), "# [keys.NAME]"]
     lines += _settings(Key, fields(Key))
@@ -38,18 +38,18 @@ def settings_template() -> str:
 
 def _settings(kind: type, chosen: Iterable[Field[Any]]) -> Iterator[str]:
     hints, remarks = get_type_hints(kind), dict(_REMARK.findall(inspect.getsource(kind)))
-    for one in chosen:
-        flag: Flag | None = one.metadata.get("flag")
-        yield from _comment(f"{flag.names[0]}: {flag.help}" if flag else remarks.get(one.name, ""))
-        yield _setting(one, hints[one.name])
+    for setting in chosen:
+        flag: Flag | None = setting.metadata.get("flag")
+        yield from _comment(f"{flag.names[0]}: {flag.help}" if flag else remarks.get(setting.name, ""))
+        yield _setting(setting, hints[setting.name])
 
 
-def _setting(one: Field[Any], hint: Any) -> str:
+def _setting(setting: Field[Any], hint: Any) -> str:
     """The line of a setting; one that has no default is shown with a placeholder."""
-    if one.default in (None, MISSING):
+    if setting.default in (None, MISSING):
         kind: Any = next(kind for kind in (*get_args(hint), hint) if kind is not NoneType)
-        return f"# {one.name} = {_PLACEHOLDERS.get(kind, _TEXT)}  # not set"
-    return f"# {one.name} = {json.dumps(one.default, ensure_ascii=False)}"
+        return f"# {setting.name} = {_PLACEHOLDERS.get(kind, _TEXT)}  # not set"
+    return f"# {setting.name} = {json.dumps(setting.default, ensure_ascii=False)}"
 
 
 def _summary(kind: type) -> str:

@@ -23,39 +23,39 @@ _JSON_TYPES = ("string", "integer", "number", "boolean", "array", "object", "nul
 
 
 def string(description: str = "", **keywords: Json) -> Schema:
-    return _typed("string", description, keywords)
+    return _schema_of("string", description, keywords)
 
 
 def integer(description: str = "", **keywords: Json) -> Schema:
-    return _typed("integer", description, keywords)
+    return _schema_of("integer", description, keywords)
 
 
 def number(description: str = "", **keywords: Json) -> Schema:
-    return _typed("number", description, keywords)
+    return _schema_of("number", description, keywords)
 
 
 def boolean(description: str = "", **keywords: Json) -> Schema:
-    return _typed("boolean", description, keywords)
+    return _schema_of("boolean", description, keywords)
 
 
 def array(items: Schema, description: str = "", **keywords: Json) -> Schema:
-    return _typed("array", description, {"items": items, **keywords})
+    return _schema_of("array", description, {"items": items, **keywords})
 
 
 def object_(properties: Mapping[str, Schema], description: str = "", *, required: Iterable[str] | None = None) -> Schema:
     """An object; all its properties are required unless `required` says which."""
     names = list(properties if required is None else required)
-    return _typed("object", description, {"properties": dict(properties), "required": names})
+    return _schema_of("object", description, {"properties": dict(properties), "required": names})
 
 
 def enum(values: Iterable[Json], description: str = "") -> Schema:
     """One of these values."""
     listed = list(values)
     keywords: dict[str, Json] = {"enum": listed}
-    return _typed("string", description, keywords) if all(isinstance(one, str) for one in listed) else keywords
+    return _schema_of("string", description, keywords) if all(isinstance(choice, str) for choice in listed) else keywords
 
 
-def _typed(kind: str, description: str, keywords: Mapping[str, Json]) -> Schema:
+def _schema_of(kind: str, description: str, keywords: Mapping[str, Json]) -> Schema:
     return {"type": kind, **({"description": description} if description else {}), **keywords}
 
 
@@ -100,7 +100,7 @@ class Definition:
 
     def option(self, **options: Any) -> "Definition":
         """Set further fields of the Tool: `side_effects=True`, `timeout=5`, …"""
-        known = [one.name for one in fields(Tool)]
+        known = [field.name for field in fields(Tool)]
         for name in options:
             if name not in known:
                 raise UnknownName("option of a tool", name, known, field=name)

@@ -120,9 +120,9 @@ class Functions:
 
     def __init__(self, *functions: Callable[..., Any] | Function) -> None:
         self._functions: dict[str, Function] = {}
-        for one in functions:
-            check_argument("function", one, Callable[..., Any] | Function)
-            function = one if isinstance(one, Function) else Function.of(one)
+        for entry in functions:
+            check_argument("function", entry, Callable[..., Any] | Function)
+            function = entry if isinstance(entry, Function) else Function.of(entry)
             if function.tool.name in self._functions:
                 raise UsageError(f"two functions are called {function.tool.name!r}; name one with @tool(name=...)")
             self._functions[function.tool.name] = function
@@ -160,8 +160,8 @@ class Functions:
 
 def as_toolset(tools: Tools) -> Toolset:
     """A toolset; a list of functions is one too."""
-    given = Functions(*tools) if isinstance(tools, list | tuple) else tools
-    return check_argument("toolset", given, Toolset, "[get_weather] will do")
+    toolset = Functions(*tools) if isinstance(tools, list | tuple) else tools
+    return check_argument("toolset", toolset, Toolset, "[get_weather] will do")
 
 
 def _result(call: Call, value: Any) -> Result:
@@ -181,7 +181,7 @@ def _as_json(value: Any) -> Json:
 
 async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncGenerator[tuple[Any, bool], None]:
     """The values of the function, each with whether it is the last one: the result."""
-    target = _unwrapped(function)
+    target = _unwrap(function)
     if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target):
         produced = function(*bound.positional, **bound.named)
         items = produced if inspect.isasyncgenfunction(target) else _iterate_in_threads(produced)
@@ -203,7 +203,7 @@ async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncG
         yield (await value if inspect.isawaitable(value) else value), True
 
 
-def _unwrapped(function: Any) -> Any:
+def _unwrap(function: Any) -> Any:
     while hasattr(function, "func"):  # functools.partial
         function = function.func
     return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
@@ -273,5 +273,5 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
         if isinstance(section, griffe.DocstringSectionText):
             texts.append(section.value)
         elif isinstance(section, griffe.DocstringSectionParameters):
-            descriptions |= {one.name.lstrip("*"): " ".join(one.description.split()) for one in section.value}
+            descriptions |= {parameter.name.lstrip("*"): " ".join(parameter.description.split()) for parameter in section.value}
     return "\n\n".join(texts).strip(), descriptions

@@ -34,14 +34,14 @@ class Pins:
 
     def _read(self) -> dict[str, dict[str, str]]:
         try:
-            found: Json = json.loads(self._path.read_bytes())
+            pins: Json = json.loads(self._path.read_bytes())
         except FileNotFoundError:
             return {}
         except (OSError, ValueError) as error:
             raise UsageError(f"the pins in {self._path} cannot be read: {error}") from error
-        if not isinstance(found, dict) or not all(isinstance(one, dict) for one in cast("dict[str, Json]", found).values()):
+        if not isinstance(pins, dict) or not all(isinstance(digests, dict) for digests in cast("dict[str, Json]", pins).values()):
             raise UsageError(f"{self._path} is not a file of pins: expected an object of objects")
-        return cast("dict[str, dict[str, str]]", found)
+        return cast("dict[str, dict[str, str]]", pins)
 
     def _write(self, pins: Mapping[str, Mapping[str, str]]) -> None:
         try:

@@ -20,21 +20,21 @@ def review_tools(tools: Sequence[Tool]) -> list[tuple[Tool, str]]:
     for tool in tools:
         for name in filter(_is_telling, {tool.name, tool.original or tool.name}):
             sources_by_name.setdefault(name, set()).add(tool.source)
-    found: list[tuple[Tool, str]] = []
+    remarks: list[tuple[Tool, str]] = []
     for tool in tools:
         text = _text(tool)
         if hidden := sorted({char for char in text if is_hidden(char)}):
             shown = " ".join(map(show_hidden, hidden[:5]))
-            found.append((tool, f"{tool.name} has characters in its definition that nobody sees: {shown}"))
+            remarks.append((tool, f"{tool.name} has characters in its definition that nobody sees: {shown}"))
         own = {tool.name, tool.original}
         for name in sorted(sources_by_name.keys() & set(_WORD.findall(text)) - own):
             if others := sources_by_name[name] - {tool.source}:
-                found.append((tool, f"{tool.name} names {name} of {', '.join(sorted(others))} in its definition"))
-    return found
+                remarks.append((tool, f"{tool.name} names {name} of {', '.join(sorted(others))} in its definition"))
+    return remarks
 
 
 def _is_telling(name: str) -> bool:
-    """Whether a word can only be the name of a tool: `read` stands in many descriptions, `read_file` in few."""
+    """Whether a word can only be the name of a tool: `read` is in many descriptions, `read_file` in few."""
     return not name.isalpha() or not (name.islower() or name.istitle())
 
 
@@ -42,12 +42,12 @@ def _text(tool: Tool) -> str:
     """All that a model reads of a tool."""
     texts, left = [tool.description], list[Json]([tool.parameters, tool.output])
     while left:
-        one = left.pop()
-        if isinstance(one, Mapping):
-            texts += cast("Mapping[str, Json]", one)
-            left += cast("Mapping[str, Json]", one).values()
-        elif isinstance(one, list | tuple):
-            left += cast("list[Json]", one)
-        elif isinstance(one, str):
-            texts.append(one)
+        value = left.pop()
+        if isinstance(value, Mapping):
+            texts += cast("Mapping[str, Json]", value)
+            left += cast("Mapping[str, Json]", value).values()
+        elif isinstance(value, list | tuple):
+            left += cast("list[Json]", value)
+        elif isinstance(value, str):
+            texts.append(value)
     return "\n".join(texts)

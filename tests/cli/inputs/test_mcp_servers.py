@@ -122,7 +122,7 @@ async def test_an_installation_may_take_longer_than_a_start_and_is_not_ended_hal
         (early,) = host.status()
         assert (early.state, early.starts) == ("starting", 1)
         assert early.notices == (f"still installing: {tmp_path / 'npx'}",)
-        await host.settled()
+        await host.wait_until_settled()
         assert [tool.name for tool in await host.tools()] == ["echo"]
         (late,) = host.status()
     assert (late.state, late.starts, late.notices) == ("ready", 1, ())

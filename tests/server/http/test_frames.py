@@ -79,13 +79,13 @@ async def keep(response: Json) -> None:
 
 
 async def test_a_response_is_streamed_as_its_writer_would_write_it() -> None:
-    async def told() -> AsyncIterator[ModelEvent]:
+    async def events() -> AsyncIterator[ModelEvent]:
         for event in EVENTS:
             yield event
 
     plain, reader = writer(), FrameReader()
     expected = [encode(one).decode() for event in EVENTS for one in plain.write(event)]
-    answer = LiveResponse(told(), writer(), keep, {})
+    answer = LiveResponse(events(), writer(), keep, {})
     got = [frame.data async for piece in answer.frames() for frame in reader.feed(piece)]
     assert got == expected
     assert answer.writer.response() == plain.response()
@@ -94,7 +94,7 @@ async def test_a_response_is_streamed_as_its_writer_would_write_it() -> None:
 async def test_a_response_that_waits_can_be_stopped_and_says_so_and_its_task_goes_on() -> None:
     closed = False
 
-    async def told() -> AsyncIterator[ModelEvent]:
+    async def events() -> AsyncIterator[ModelEvent]:
         nonlocal closed
         try:
             yield Text("a")
@@ -103,7 +103,7 @@ async def test_a_response_that_waits_can_be_stopped_and_says_so_and_its_task_goe
             closed = True
 
     running: dict[str, LiveResponse] = {}
-    answer = LiveResponse(told(), writer(), keep, running)
+    answer = LiveResponse(events(), writer(), keep, running)
 
     async def read() -> tuple[bytes, int]:
         said = b"".join([piece async for piece in answer.frames()])
@@ -125,11 +125,11 @@ async def test_a_response_that_waits_can_be_stopped_and_says_so_and_its_task_goe
 
 
 async def test_whoever_cancels_the_task_of_a_response_is_not_taken_for_a_stop() -> None:
-    async def told() -> AsyncIterator[ModelEvent]:
+    async def events() -> AsyncIterator[ModelEvent]:
         yield Text("a")
         await asyncio.sleep(60)
 
-    answer = LiveResponse(told(), writer(), keep, {})
+    answer = LiveResponse(events(), writer(), keep, {})
 
     async def read() -> None:
         async for _ in answer.frames():
@@ -143,11 +143,11 @@ async def test_whoever_cancels_the_task_of_a_response_is_not_taken_for_a_stop() 
             await answer.stop()
         with pytest.raises(asyncio.CancelledError):
             await reading
-        answer = LiveResponse(told(), writer(), keep, {})
+        answer = LiveResponse(events(), writer(), keep, {})
 
 
 async def test_where_the_end_cannot_be_stored_all_that_was_said_is_told_and_then_the_failure() -> None:
-    async def told() -> AsyncIterator[ModelEvent]:
+    async def events() -> AsyncIterator[ModelEvent]:
         yield Text("an event: \n\nevent: x")
         yield Stopped("stop")
 
@@ -157,7 +157,7 @@ async def test_where_the_end_cannot_be_stored_all_that_was_said_is_told_and_then
     reader = FrameReader()
     sent = [
         json.loads(frame.data)
-        async for piece in LiveResponse(told(), writer(), fail, {}).frames()
+        async for piece in LiveResponse(events(), writer(), fail, {}).frames()
         for frame in reader.feed(piece)
     ]
     assert [one["sequence_number"] for one in sent] == list(range(len(sent)))

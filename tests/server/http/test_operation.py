@@ -98,11 +98,11 @@ async def test_the_access_log_tells_what_a_request_cost_and_nothing_that_was_sai
     assert "secret" not in line
     assert "my answer" not in line
     if line.startswith("{"):
-        told = json.loads(line)
-        assert (told["status"], told["path"], told["subject"], told["model"]) == (200, "/v1/chat/completions", "alice", "m")
-        assert (told["prompt_tokens"], told["completion_tokens"], told["calls"]) == (14, 6, 1)
-        assert 0 <= told["seconds"] < 60
-        assert told["request_id"].startswith("req_")
+        entry = json.loads(line)
+        assert (entry["status"], entry["path"], entry["subject"], entry["model"]) == (200, "/v1/chat/completions", "alice", "m")
+        assert (entry["prompt_tokens"], entry["completion_tokens"], entry["calls"]) == (14, 6, 1)
+        assert 0 <= entry["seconds"] < 60
+        assert entry["request_id"].startswith("req_")
     else:
         assert "status=200" in line
         assert "prompt_tokens=14" in line

@@ -131,10 +131,10 @@ class Checked:
 
     def _check(self, method: str, path: str, head: Any, asked: bytes, answered: bytes) -> None:
         headers = {name.decode().lower(): value.decode() for name, value in head["headers"]}
-        status, found = head["status"], self._checker.path(path)
-        if found is None or self._checker.operation(method, path) is None:
+        status, template = head["status"], self._checker.path(path)
+        if template is None or self._checker.operation(method, path) is None:
             return
-        self.seen.add(f"{method} {found}")
+        self.seen.add(f"{method} {template}")
         if asked and status in SUCCESS:
             self.complaints += self._checker.check_request(method, path, json.loads(asked))
         if answered:

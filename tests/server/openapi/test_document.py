@@ -96,12 +96,14 @@ async def test_what_the_server_answers_fits_whole_streamed_and_as_an_error():
             await client.post("/v1/messages", json={"messages": HI, "max_tokens": 9, "stream": stream})
             await client.post("/api/chat", json={"messages": HI, "stream": stream})
             await client.post("/api/generate", json={"prompt": "hi", "stream": stream})
-        made = (await client.post("/v1/conversations", json={"items": HI})).json()
-        await client.post("/v1/responses", json={"input": "hi", "conversation": made["id"]})
+        conversation = (await client.post("/v1/conversations", json={"items": HI})).json()
+        await client.post("/v1/responses", json={"input": "hi", "conversation": conversation["id"]})
         for at in operations():
             method, path = at.split()
             path = (
-                path.replace("{id}", made["id"] if "conversations" in path else "x").replace("{name}", "m").replace("{item}", "x")
+                path.replace("{id}", conversation["id"] if "conversations" in path else "x")
+                .replace("{name}", "m")
+                .replace("{item}", "x")
             )
             if method == "GET" and "events" not in path:
                 await client.get(path)

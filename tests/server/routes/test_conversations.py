@@ -24,7 +24,7 @@ def user(text: str) -> Any:
     return {"type": "message", "role": "user", "content": text}
 
 
-def told(model: FakeModel) -> list[str]:
+def messages_sent(model: FakeModel) -> list[str]:
     return [message.content for message in model.asked[-1].messages]
 
 
@@ -34,16 +34,16 @@ async def texts(asking: AsyncOpenAI, id: str) -> list[str]:
 
 async def test_a_conversation_is_created_found_updated_and_deleted():
     asking = client(FakeModel(says("one")))
-    made = await asking.conversations.create(metadata={"topic": "tea"}, items=[user("a")])
-    assert (made.object, made.metadata) == ("conversation", {"topic": "tea"})
-    assert await asking.conversations.retrieve(made.id) == made
-    updated = await asking.conversations.update(made.id, metadata={"topic": "coffee"})
-    assert (updated.metadata, updated.created_at) == ({"topic": "coffee"}, made.created_at)
-    assert await texts(asking, made.id) == ["a"]
-    gone = await asking.conversations.delete(made.id)
-    assert (gone.id, gone.deleted, gone.object) == (made.id, True, "conversation.deleted")
+    created = await asking.conversations.create(metadata={"topic": "tea"}, items=[user("a")])
+    assert (created.object, created.metadata) == ("conversation", {"topic": "tea"})
+    assert await asking.conversations.retrieve(created.id) == created
+    updated = await asking.conversations.update(created.id, metadata={"topic": "coffee"})
+    assert (updated.metadata, updated.created_at) == ({"topic": "coffee"}, created.created_at)
+    assert await texts(asking, created.id) == ["a"]
+    gone = await asking.conversations.delete(created.id)
+    assert (gone.id, gone.deleted, gone.object) == (created.id, True, "conversation.deleted")
     with pytest.raises(NotFoundError):
-        await asking.conversations.retrieve(made.id)
+        await asking.conversations.retrieve(created.id)
 
 
 async def test_items_are_added_listed_in_pages_found_and_deleted():
@@ -70,14 +70,14 @@ async def test_a_response_is_told_its_conversation_and_added_to_it(stream: bool)
     id = (await asking.conversations.create(items=[user("hello")])).id
 
     async def respond(**body: Any) -> Any:
-        made = await asking.responses.create(model="m", stream=stream, tools=[WEATHER], **body)
-        return [event async for event in made][-1].response if stream else made
+        response = await asking.responses.create(model="m", stream=stream, tools=[WEATHER], **body)
+        return [event async for event in response][-1].response if stream else response
 
     first = await respond(input="weather?", conversation=id)
     assert first.conversation.id == id
     await respond(input=[{"type": "function_call_output", "call_id": "c1", "output": "sunny"}], conversation={"id": id})
     await respond(input="thanks", conversation=id)
-    assert told(model) == ["hello", "weather?", "", "sunny", "sun", "thanks"]
+    assert messages_sent(model) == ["hello", "weather?", "", "sunny", "sun", "thanks"]
     kinds = [item.type async for item in asking.conversations.items.list(id, order="asc")]
     assert kinds == ["message", "message", "function_call", "function_call_output", "message", "message", "message"]
 
@@ -114,9 +114,9 @@ async def test_responses_at_the_same_time_are_all_added_each_in_one_piece():
     asking = client(FakeModel([Text("re"), 0.01, *says("ply")]))
     id = (await asking.conversations.create()).id
     await asyncio.gather(*(asking.responses.create(model="m", input=f"ask {n}", conversation=id) for n in range(6)))
-    found = await texts(asking, id)
-    assert sorted(found[::2]) == [f"ask {n}" for n in range(6)]
-    assert found[1::2] == ["reply"] * 6
+    items = await texts(asking, id)
+    assert sorted(items[::2]) == [f"ask {n}" for n in range(6)]
+    assert items[1::2] == ["reply"] * 6
 
 
 async def test_a_conversation_deleted_during_a_response_stays_deleted():
@@ -141,7 +141,7 @@ async def test_a_conversation_outlives_the_server(tmp_path: Path):
     store.close()
     model = FakeModel(says("two"))
     await client(model, store=SqliteStore(str(tmp_path / "store.db"))).responses.create(model="m", input="b", conversation=id)
-    assert told(model) == ["a", "one", "b"]
+    assert messages_sent(model) == ["a", "one", "b"]
 
 
 async def test_a_conversation_goes_on_over_websocket():
@@ -151,7 +151,7 @@ async def test_a_conversation_goes_on_over_websocket():
         id = (await asking.post("/v1/conversations", json={})).json()["id"]
         await socket.answer(input="a", conversation=id, store=False)
         await socket.answer(input="b", conversation=id, store=False)
-    assert told(model) == ["a", "one", "b"]
+    assert messages_sent(model) == ["a", "one", "b"]
 
 
 async def test_a_conversation_belongs_to_the_key_that_made_it():
@@ -159,10 +159,10 @@ async def test_a_conversation_belongs_to_the_key_that_made_it():
     settings = Settings(keys={name: Key(hash) for name, (_, hash) in keys.items()})
     async with http(create_app({"m": FakeModel(says("one"))}, settings=settings)) as asking:
         ann, bob = ({"authorization": f"Bearer {keys[name][0]}"} for name in ("ann", "bob"))
-        made = (await asking.post("/v1/conversations", json={"items": [user("a")]}, headers=ann)).json()
-        path = f"/v1/conversations/{made['id']}"
+        created = (await asking.post("/v1/conversations", json={"items": [user("a")]}, headers=ann)).json()
+        path = f"/v1/conversations/{created['id']}"
         item = (await asking.get(f"{path}/items", headers=ann)).json()["first_id"]
-        body = {"model": "m", "input": "x", "conversation": made["id"]}
+        body = {"model": "m", "input": "x", "conversation": created["id"]}
         refused = [
             await asking.get(path, headers=bob),
             await asking.post(path, json={"metadata": {}}, headers=bob),
@@ -195,33 +195,33 @@ async def test_what_is_wrong_is_said():
 
 
 async def pages(asking: AsyncOpenAI, limit: int) -> list[list[str]]:
-    found, after = list[list[str]](), ""
+    pages, after = list[list[str]](), ""
     while True:
         query = f"?limit={limit}" + (f"&after={after}" if after else "")
         page: Any = await asking.get(f"/conversations{query}", cast_to=object)
-        found.append([one["metadata"]["name"] for one in page["data"]])
+        pages.append([one["metadata"]["name"] for one in page["data"]])
         ids = [one["id"] for one in page["data"]]
         assert (page["object"], page["first_id"], page["last_id"]) == ("list", ids[0], ids[-1])
         if not page["has_more"]:
-            return found
+            return pages
         after = page["last_id"]
 
 
 async def test_conversations_are_listed_page_by_page_and_the_one_last_added_to_comes_first(tmp_path: Path):
     store = str(tmp_path / "store.db")
     asking = client(FakeModel(says("one")), store=SqliteStore(store))
-    made = {name: await asking.conversations.create(metadata={"name": name}) for name in ("a", "b", "c")}
+    created = {name: await asking.conversations.create(metadata={"name": name}) for name in ("a", "b", "c")}
     assert await pages(asking, 2) == [["c", "b"], ["a"]]
-    await asking.responses.create(model="m", input="hi", conversation=made["a"].id)
+    await asking.responses.create(model="m", input="hi", conversation=created["a"].id)
     assert await pages(asking, 3) == [["a", "c", "b"]]
-    await asking.conversations.delete(made["c"].id)
+    await asking.conversations.delete(created["c"].id)
     restarted = client(FakeModel(says("one")), store=SqliteStore(store))
     assert await pages(restarted, 1) == [["a"], ["b"]]
     listed: Any = await asking.get("/conversations", cast_to=object)
     assert listed["data"][0] == {
-        "id": made["a"].id,
+        "id": created["a"].id,
         "object": "conversation",
-        "created_at": made["a"].created_at,
+        "created_at": created["a"].created_at,
         "metadata": {"name": "a"},
     }
 

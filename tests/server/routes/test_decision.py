@@ -49,29 +49,29 @@ def objects(sent: httpx2.Response) -> list[Any]:
 
 
 def reports(sent: list[Any]) -> list[Any]:
-    found = [one.get("callsmith") or one.get("response", {}).get("callsmith") for one in sent]
-    return [one for one in found if one]
+    extensions = [one.get("callsmith") or one.get("response", {}).get("callsmith") for one in sent]
+    return [one for one in extensions if one]
 
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_whole_answer_says_what_was_decided_first(path: str):
     model = Deciding()
-    told = (await answer(path, model, call_bias=2)).json()["callsmith"]
-    assert told == {"unenforced": [], "retries": 0, "decision": TOLD}
+    extensions = (await answer(path, model, call_bias=2)).json()["callsmith"]
+    assert extensions == {"unenforced": [], "retries": 0, "decision": TOLD}
     assert [asked.call_bias for asked in model.asked] == [2.0, 2.0]
 
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_a_stream_says_it_at_its_end(path: str):
-    [told] = reports(objects(await answer(path, Deciding(), stream=True)))
-    assert told["decision"] == TOLD
+    [extensions] = reports(objects(await answer(path, Deciding(), stream=True)))
+    assert extensions["decision"] == TOLD
 
 
 @pytest.mark.parametrize("path", BODIES)
 async def test_each_step_of_an_explained_answer_has_its_own(path: str):
-    told = (await answer(path, Deciding(), explain=True)).json()["callsmith"]
-    assert told["decision"] == TOLD
-    assert [one["decision"] for one in told["steps"]] == [TOLD, {"calls": False, "score": -4.0, "threshold": -1.5}]
+    extensions = (await answer(path, Deciding(), explain=True)).json()["callsmith"]
+    assert extensions["decision"] == TOLD
+    assert [one["decision"] for one in extensions["steps"]] == [TOLD, {"calls": False, "score": -4.0, "threshold": -1.5}]
 
 
 @pytest.mark.parametrize("path", BODIES)

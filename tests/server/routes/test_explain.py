@@ -68,11 +68,11 @@ async def test_a_response_has_them_whole_and_streamed():
 
 async def test_a_response_in_the_background_has_them_when_it_is_there():
     async with server(CALL, "Sunny.") as (client, engine):
-        made = (await client.post(RESPONSES, json={"input": "hi", "explain": True, "background": True})).json()
-        while made["status"] in ("queued", "in_progress"):
+        response = (await client.post(RESPONSES, json={"input": "hi", "explain": True, "background": True})).json()
+        while response["status"] in ("queued", "in_progress"):
             await asyncio.sleep(0.01)
-            made = (await client.get(f"{RESPONSES}/{made['id']}")).json()
-    check(made, engine)
+            response = (await client.get(f"{RESPONSES}/{response['id']}")).json()
+    check(response, engine)
 
 
 @pytest.mark.parametrize("path", ["/v1/messages", "/api/chat"])

@@ -67,10 +67,10 @@ async def test_turns_with_the_servers_own_tools_are_recorded():
 
 @pytest.mark.req("R221")
 async def test_turns_with_tools_of_the_clients_own_are_recorded_and_their_calls_checked():
-    made = calls(Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"))
-    model = StrictFakeModel(made)
+    events = calls(Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"))
+    model = StrictFakeModel(events)
     answers = make_pipeline({"parrot": model}, Functions(weather), Settings())
-    assert await everything(answers.answer(model, Request(ASKED.messages, (WEATHER,)))) == made
+    assert await everything(answers.answer(model, Request(ASKED.messages, (WEATHER,)))) == events
     (turn,) = answers.trace.turns()
     assert (turn.model, turn.offered, turn.external, turn.reason) == ("parrot", ("weather",), True, "calls")
     assert [call.outcome for call in turn.calls] == ["passed_on", "invalid"]
@@ -88,8 +88,8 @@ async def test_a_request_that_makes_no_sense_is_no_turn():
 @pytest.mark.parametrize("own", [True, False], ids=["the server's tools", "the client's tools"])
 async def test_nothing_that_was_said_reaches_trace_metrics_file_or_log(own: bool, tmp_path, caplog: pytest.LogCaptureFixture):
     caplog.set_level(logging.DEBUG)
-    made = [Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"), Call(SECRET, {}, "c3")]
-    model, path = StrictFakeModel(calls(*made), says(SECRET)), tmp_path / "trace.jsonl"
+    secret_calls = [Call("weather", {"city": SECRET}, "c1"), Call("weather", {SECRET: 5}, "c2"), Call(SECRET, {}, "c3")]
+    model, path = StrictFakeModel(calls(*secret_calls), says(SECRET)), tmp_path / "trace.jsonl"
     settings = Settings(recorders=(TraceFile(path),))
     answers = make_pipeline({"parrot": model}, Functions(weather) if own else None, settings)
     await everything(answers.answer(model, ASKED if own else Request(ASKED.messages, (WEATHER,))))
@@ -118,33 +118,35 @@ async def test_over_http_nothing_that_was_said_is_logged_and_settings_say_who_el
 @pytest.mark.req("R221")
 def test_metrics_tell_what_became_of_each_tool_and_each_model():
     counters = Counters()
-    made = (
+    records = (
         CallRecord("weather", "ok", repairs=("missing-close",), arguments_size=8, result_size=8, seconds=0.02),
         CallRecord("weather", "invalid"),
         CallRecord(UNKNOWN, "unknown"),
     )
-    counters.add(TurnRecord(0.0, "parrot", ("weather", "time"), calls=made, usage=Usage(7, 3), first=0.3, seconds=0.4, retries=1))
+    counters.add(
+        TurnRecord(0.0, "parrot", ("weather", "time"), calls=records, usage=Usage(7, 3), first=0.3, seconds=0.4, retries=1)
+    )
     counters.add(TurnRecord(0.0, "parrot", decision=CallDecision(True, 1.3, -1.5)))
-    told = samples(exposition(counters)[0])
+    measured = samples(exposition(counters)[0])
     tool, model = (("tool", "weather"),), (("model", "parrot"),)
-    assert told["callsmith_tool_offered_total", tool] == 1
-    assert told["callsmith_tool_calls_total", tool] == 2
-    assert told["callsmith_tool_calls_total", (("tool", "time"),)] == 0
-    assert told["callsmith_tool_repaired_total", tool] == 1
-    assert told["callsmith_tool_outcomes_total", (("outcome", "invalid"), *tool)] == 1
-    assert told["callsmith_tool_outcomes_total", (("outcome", "unknown"), ("tool", UNKNOWN))] == 1
-    assert told["callsmith_tool_tokens_total", tool] == 4
-    assert told["callsmith_tool_seconds_count", tool] == 1
-    assert told["callsmith_tool_seconds_sum", tool] == 0.02
-    assert told["callsmith_tool_seconds_bucket", (("le", "0.01"), *tool)] == 0
-    assert told["callsmith_tool_seconds_bucket", (("le", "0.025"), *tool)] == 1
-    assert told["callsmith_tool_seconds_bucket", (("le", "+Inf"), *tool)] == 1
-    assert told["callsmith_turns_total", (*model, ("reason", "stop"))] == 2
-    assert told["callsmith_decisions_total", (("calls", "true"), *model)] == 1
-    assert told["callsmith_tokens_total", (("kind", "prompt"), *model)] == 7
-    assert told["callsmith_retries_total", model] == 1
-    assert told["callsmith_first_event_seconds_sum", model] == 0.3
-    assert told["callsmith_turn_seconds_sum", model] == 0.4
+    assert measured["callsmith_tool_offered_total", tool] == 1
+    assert measured["callsmith_tool_calls_total", tool] == 2
+    assert measured["callsmith_tool_calls_total", (("tool", "time"),)] == 0
+    assert measured["callsmith_tool_repaired_total", tool] == 1
+    assert measured["callsmith_tool_outcomes_total", (("outcome", "invalid"), *tool)] == 1
+    assert measured["callsmith_tool_outcomes_total", (("outcome", "unknown"), ("tool", UNKNOWN))] == 1
+    assert measured["callsmith_tool_tokens_total", tool] == 4
+    assert measured["callsmith_tool_seconds_count", tool] == 1
+    assert measured["callsmith_tool_seconds_sum", tool] == 0.02
+    assert measured["callsmith_tool_seconds_bucket", (("le", "0.01"), *tool)] == 0
+    assert measured["callsmith_tool_seconds_bucket", (("le", "0.025"), *tool)] == 1
+    assert measured["callsmith_tool_seconds_bucket", (("le", "+Inf"), *tool)] == 1
+    assert measured["callsmith_turns_total", (*model, ("reason", "stop"))] == 2
+    assert measured["callsmith_decisions_total", (("calls", "true"), *model)] == 1
+    assert measured["callsmith_tokens_total", (("kind", "prompt"), *model)] == 7
+    assert measured["callsmith_retries_total", model] == 1
+    assert measured["callsmith_first_event_seconds_sum", model] == 0.3
+    assert measured["callsmith_turn_seconds_sum", model] == 0.4
 
 
 def test_the_format_is_the_one_that_is_asked_for():

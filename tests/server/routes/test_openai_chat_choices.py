@@ -52,8 +52,8 @@ async def test_the_clients_streaming_helper_sees_the_calls_of_every_choice():
         async for _ in stream:
             pass
         final = await stream.get_final_completion()
-    made = [[call.id for call in choice.message.tool_calls or ()] for choice in final.choices]
-    assert made == [["c1"], ["c2", "c1"]]
+    ids = [[call.id for call in choice.message.tool_calls or ()] for choice in final.choices]
+    assert ids == [["c1"], ["c2", "c1"]]
     assert [choice.finish_reason for choice in final.choices] == ["tool_calls", "tool_calls"]
 
 

@@ -42,7 +42,7 @@ def text_of(response: Any) -> str:
     return "".join(part["text"] for item in response["output"] if item["type"] == "message" for part in item["content"])
 
 
-def told(model: FakeModel) -> list[list[tuple[str, str]]]:
+def messages_sent(model: FakeModel) -> list[list[tuple[str, str]]]:
     """What the model was told, each time."""
     return [[(message.role, message.content) for message in request.messages] for request in model.asked]
 
@@ -56,7 +56,7 @@ async def test_a_conversation_goes_on_from_what_is_stored_without_the_old_instru
         first = await post(asking, instructions="be brief", input="a")
         second = await post(asking, input="b", previous_response_id=first["id"])
         await post(asking, input="c", previous_response_id=second["id"], instructions="be long")
-    assert told(model) == [
+    assert messages_sent(model) == [
         [("system", "be brief"), ("user", "a")],
         [("user", "a"), ("assistant", "one"), ("user", "b")],
         [("system", "be long"), ("user", "a"), ("assistant", "one"), ("user", "b"), ("assistant", "two"), ("user", "c")],
@@ -86,7 +86,7 @@ async def test_a_conversation_can_branch():
         left = await post(asking, input="b", previous_response_id=first["id"])
         await post(asking, input="c", previous_response_id=first["id"])
         await post(asking, input="d", previous_response_id=left["id"])
-    assert [content for _, content in told(model)[3]] == ["a", "one", "b", "left", "d"]
+    assert [content for _, content in messages_sent(model)[3]] == ["a", "one", "b", "left", "d"]
 
 
 async def test_an_item_can_be_referred_to_by_its_id():
@@ -95,9 +95,9 @@ async def test_an_item_can_be_referred_to_by_its_id():
         (item,) = (await post(asking, input="a"))["output"]
         again = [{"role": "user", "content": "a"}, {"type": "item_reference", "id": item["id"]}, {"role": "user", "content": "b"}]
         second = await post(asking, input=again)
-        assert told(model)[1] == [("user", "a"), ("assistant", "one"), ("user", "b")]
+        assert messages_sent(model)[1] == [("user", "a"), ("assistant", "one"), ("user", "b")]
         await post(asking, input="c", previous_response_id=second["id"])
-    assert [content for _, content in told(model)[2]] == ["a", "one", "b", "two", "c"]
+    assert [content for _, content in messages_sent(model)[2]] == ["a", "one", "b", "two", "c"]
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -134,7 +134,7 @@ async def test_a_conversation_outlives_the_server(tmp_path: Path):
     async with http(create_app({"m": model}, store=SqliteStore(path))) as asking:
         await post(asking, input="b", previous_response_id=first["id"])
         assert (await asking.get(f"/v1/responses/{first['id']}")).json() == first
-    assert [content for _, content in told(model)[0]] == ["a", "one", "b"]
+    assert [content for _, content in messages_sent(model)[0]] == ["a", "one", "b"]
 
 
 async def test_an_answer_is_stored_before_its_end_is_told():

@@ -22,7 +22,7 @@ TALK: Any = [
 ]
 
 
-def told(model: FakeModel) -> list[str]:
+def messages_sent(model: FakeModel) -> list[str]:
     return [message.content for message in model.asked[-1].messages]
 
 
@@ -30,14 +30,14 @@ async def test_a_conversation_goes_on_from_its_summary_and_what_its_user_said():
     model = FakeModel(says("Launch: ", "Tuesday; tell support."), says("Yes"))
     asking = client(model)
     compacted = await asking.responses.compact(model="m", input=TALK, instructions="be brief")
-    assert told(model)[0] == "be brief"
-    assert told(model)[-2:] == ["Tell support.", SUMMARISE]
+    assert messages_sent(model)[0] == "be brief"
+    assert messages_sent(model)[-2:] == ["Tell support.", SUMMARISE]
     assert [item.type for item in compacted.output] == ["message", "message", "compaction"]
     assert (compacted.object, compacted.usage.input_tokens, compacted.usage.output_tokens) == ("response.compaction", 7, 3)
     again: Any = [item.to_dict() for item in compacted.output]
     await asking.responses.create(model="m", input=[*again, {"role": "user", "content": "When?"}])
     summary = "Summary of the conversation so far:\nLaunch: Tuesday; tell support."
-    assert told(model) == ["We launch on Tuesday.", "Tell support.", summary, "When?"]
+    assert messages_sent(model) == ["We launch on Tuesday.", "Tell support.", summary, "When?"]
 
 
 async def test_a_stored_conversation_is_compacted_by_its_last_response():
@@ -45,7 +45,7 @@ async def test_a_stored_conversation_is_compacted_by_its_last_response():
     asking = client(model)
     first = await asking.responses.create(model="m", input="a")
     compacted = await asking.responses.compact(model="m", previous_response_id=first.id)
-    assert told(model) == ["a", "one", SUMMARISE]
+    assert messages_sent(model) == ["a", "one", SUMMARISE]
     assert [item.type for item in compacted.output] == ["message", "compaction"]
 
 
@@ -57,7 +57,7 @@ async def test_a_compacted_conversation_can_be_stored_listed_and_compacted_again
     listed = await asking.responses.input_items.list(response.id, order="asc")
     assert [item.type for item in listed.data] == ["message", "compaction", "message"]
     again = await asking.responses.compact(model="m", previous_response_id=response.id)
-    assert "short" in told(model)[1]
+    assert "short" in messages_sent(model)[1]
     assert [item.type for item in again.output] == ["message", "message", "compaction"]
 
 
@@ -67,7 +67,7 @@ async def test_it_goes_on_over_websocket():
     async with http(app) as asking, connected(app) as socket:
         compacted = (await asking.post("/v1/responses/compact", json={"model": "m", "input": "a"})).json()["output"]
         await socket.answer(input=[*compacted, {"role": "user", "content": "b"}], store=False)
-    assert told(model)[-1] == "b" and "short" in told(model)[-2]
+    assert messages_sent(model)[-1] == "b" and "short" in messages_sent(model)[-2]
 
 
 async def test_the_summary_is_written_without_tools():
@@ -80,7 +80,7 @@ async def test_what_other_servers_have_compacted_is_left_out():
     model = FakeModel(says("one"))
     item: Any = {"type": "compaction", "encrypted_content": "gAAAAAB"}
     await client(model).responses.create(model="m", input=[item, {"role": "user", "content": "b"}])
-    assert told(model) == ["b"]
+    assert messages_sent(model) == ["b"]
 
 
 @pytest.mark.parametrize(

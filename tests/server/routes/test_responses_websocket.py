@@ -22,7 +22,7 @@ from tests.waiting import until
 WEATHER: Any = {"type": "function", "name": "weather", "parameters": {"type": "object", "properties": {"city": {}}}}
 
 
-def told(model: FakeModel) -> list[list[str]]:
+def messages_sent(model: FakeModel) -> list[list[str]]:
     return [[message.content for message in request.messages] for request in model.asked]
 
 
@@ -64,7 +64,7 @@ async def test_a_response_that_is_not_stored_can_be_gone_on_from_on_its_own_conn
         first = (await socket.answer(input="a", store=False))[-1]["response"]
         second = (await socket.answer(input="b", store=False, previous_response_id=first["id"]))[-1]["response"]
         await socket.answer(input="c", store=False, previous_response_id=second["id"])
-        assert told(model)[2] == ["a", "one", "b", "two", "c"]
+        assert messages_sent(model)[2] == ["a", "one", "b", "two", "c"]
     assert await store.list("response") == await store.list("response_item") == ()
     async with connected(app) as socket:
         (error,) = await socket.answer(input="d", store=False, previous_response_id=second["id"])
@@ -78,7 +78,7 @@ async def test_items_of_a_response_that_is_not_stored_can_be_referred_to():
         first = (await socket.answer(input="a", store=False))[-1]["response"]
         again = [{"type": "item_reference", "id": first["output"][0]["id"]}, {"role": "user", "content": "b"}]
         await socket.answer(input=again, store=False)
-    assert told(model)[1] == ["one", "b"]
+    assert messages_sent(model)[1] == ["one", "b"]
 
 
 async def test_what_goes_on_from_a_response_that_is_not_stored_is_not_stored_either():
@@ -95,7 +95,7 @@ async def test_a_stored_response_can_be_gone_on_from_on_any_connection():
         first = (await socket.answer(input="a"))[-1]["response"]
     async with connected(app) as socket:
         await socket.answer(input="b", previous_response_id=first["id"])
-    assert told(model)[1] == ["a", "one", "b"]
+    assert messages_sent(model)[1] == ["a", "one", "b"]
 
 
 @pytest.mark.parametrize(
@@ -133,7 +133,7 @@ async def test_a_response_that_generates_nothing_is_there_to_be_gone_on_from():
         prepared = (await socket.answer(input="a", store=False, generate=False))[-1]["response"]
         assert (prepared["status"], prepared["output"], model.asked) == ("completed", [], [])
         await socket.answer(input="b", store=False, previous_response_id=prepared["id"])
-    assert told(model) == [["a", "b"]]
+    assert messages_sent(model) == [["a", "b"]]
 
 
 @pytest.mark.parametrize(
@@ -249,4 +249,4 @@ async def test_the_sdks_connection_on_a_real_socket():
                 if event.type == "response.completed":
                     assert event.response.output_text == "two"
                     break
-    assert told(model)[1] == ["a", "one", "b"]
+    assert messages_sent(model)[1] == ["a", "one", "b"]

@@ -67,8 +67,8 @@ async def test_tools_are_listed_with_what_a_person_wants_to_know_of_them():
         return text
 
     async with server(tools=Functions(weather, send)) as client:
-        found = await listed(client)
-    assert found["send"] == {
+        tools = await listed(client)
+    assert tools["send"] == {
         "name": "send",
         "description": "Sends a text to everybody.",
         "parameters": {
@@ -83,15 +83,15 @@ async def test_tools_are_listed_with_what_a_person_wants_to_know_of_them():
         "needs_approval": True,
         "tokens": None,
     }
-    assert (found["weather"]["side_effects"], found["weather"]["needs_approval"]) == (False, False)
+    assert (tools["weather"]["side_effects"], tools["weather"]["needs_approval"]) == (False, False)
 
 
 async def test_whether_an_approval_is_needed_is_what_the_policy_says():
     shop = Shop()
     policy = Policy((Rule("auto", "pay"), Rule("deny", "tip")), otherwise="ask")
     async with server(tools=Confirmed(Functions(*shop.functions, weather), policy)) as client:
-        found = await listed(client)
-    assert {name: one["needs_approval"] for name, one in found.items()} == {"pay": False, "tip": False, "weather": True}
+        tools = await listed(client)
+    assert {name: one["needs_approval"] for name, one in tools.items()} == {"pay": False, "tip": False, "weather": True}
     unasked = Settings(llm=Llm(tools_require_confirmation_for_side_effects=False))
     async with server(tools=shop.tools, settings=unasked) as client:
         assert not any(one["needs_approval"] for one in (await listed(client)).values())
@@ -133,7 +133,7 @@ def broken_server(tmp_path: Path) -> McpHost:
 @pytest.mark.parametrize(("key", "shown"), [("ops", True), ("careful", True), ("alice", False)])
 async def test_an_mcp_server_that_fails_is_shown_with_its_error_to_an_admin(tmp_path: Path, key: str, shown: bool):
     async with broken_server(tmp_path) as mcp:
-        await mcp.settled()
+        await mcp.wait_until_settled()
         async with server(key=key, mcp=mcp, tools=Shop().tools, settings=Settings(keys=KEYS)) as client:
             servers = (await client.get("/v1/tools")).json()["servers"]
     assert [(one["label"], one["state"], one["tools"]) for one in servers] == ([("broken", "failed", 0)] if shown else [])

@@ -104,4 +104,4 @@ async def test_the_latest_come_first_and_only_as_many_as_are_asked_for():
 async def test_numbers_out_of_bounds_are_refused(path: str):
     async with clients(FakeModel(says("one"))) as (client, *_):
         answer = await client.get(f"/v1/{path}")
-    assert answer.status_code == 400 and "no number from 1 to" in answer.json()["error"]["message"]
+    assert answer.status_code == 400 and "a number from 1 to" in answer.json()["error"]["message"]

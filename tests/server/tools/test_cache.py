@@ -40,22 +40,22 @@ async def ask(settings: Settings, name: str, *sessions: str) -> tuple[int, list[
     """Ask once for each session; how often the tool ran, what each was told of it, and the counters of the tool."""
     desk = Desk()
     model = FakeModel(*(turn for number, _ in enumerate(sessions) for turn in (calls(call(name, f"c{number}")), says("There."))))
-    told = list[Any]()
+    results = list[Any]()
     async with http(create_app({"m": model}, tools=desk.tools(), settings=settings)) as client:
         for session in sessions:
             body = {"model": "m", "messages": HI, "session_id": session, "tool_events": True}
             answer = (await client.post("/v1/chat/completions", json=body)).json()
-            told += [one for one in answer["callsmith"]["events"] if one["event"] == "tool_finished"]
+            results += [one for one in answer["callsmith"]["events"] if one["event"] == "tool_finished"]
         metrics = (await client.get("/metrics")).text
-    return len(desk.looked), told, [line for line in metrics.splitlines() if line.startswith("callsmith_tool_cached_total")]
+    return len(desk.looked), results, [line for line in metrics.splitlines() if line.startswith("callsmith_tool_cached_total")]
 
 
 @pytest.mark.req("R218")
 async def test_a_tool_that_says_so_is_answered_from_the_cache_in_its_conversation_and_the_hit_is_seen():
-    ran, told, counted = await ask(Settings(), "rate", "one", "one", "two")
+    ran, results, counted = await ask(Settings(), "rate", "one", "one", "two")
     assert ran == 2
-    assert [one.get("code") for one in told] == [None, "cached", None]
-    assert [one["content"] for one in told] == ["1", "1", "2"]
+    assert [one.get("code") for one in results] == [None, "cached", None]
+    assert [one["content"] for one in results] == ["1", "1", "2"]
     assert 'callsmith_tool_cached_total{tool="rate"} 1.0' in counted
 
 

@@ -101,12 +101,12 @@ async def test_without_calls_nothing_is_searched():
 async def test_a_deferred_tool_is_found_and_the_search_stands_in_the_answer(variant: Any):
     model = FakeModel(calls(SEARCH), calls(BONN))
     answer = await message(model, variant, CLOCK, *DEFERRED)
-    search, found, use = answer.content
+    search, references, use = answer.content
     assert isinstance(search, ServerToolUseBlock) and search.name == variant["name"]
     assert search.input == {"query": "current weather"}
-    assert isinstance(found, ToolSearchToolResultBlock) and found.tool_use_id == search.id
-    assert found.content.type == "tool_search_tool_search_result"
-    assert found.content.tool_references[0].tool_name == "current_weather"
+    assert isinstance(references, ToolSearchToolResultBlock) and references.tool_use_id == search.id
+    assert references.content.type == "tool_search_tool_search_result"
+    assert references.content.tool_references[0].tool_name == "current_weather"
     assert isinstance(use, ToolUseBlock) and (use.name, use.input) == ("current_weather", {"city": "Bonn"})
     assert answer.stop_reason == "tool_use"
     assert names(model)[0] == [FIND_TOOLS, "clock"]
@@ -130,8 +130,8 @@ async def test_the_blocks_come_back_in_a_history_and_what_was_found_is_still_sho
 
 async def test_the_block_of_a_search_has_only_the_fields_it_should_have():
     answer = await message(FakeModel(calls(SEARCH), calls(BONN)), BM25, *DEFERRED)
-    found = next(block for block in answer.content if block.type == "tool_search_tool_result")
-    assert set(found.model_dump(exclude_unset=True)) == {"type", "tool_use_id", "content"}
+    block_found = next(block for block in answer.content if block.type == "tool_search_tool_result")
+    assert set(block_found.model_dump(exclude_unset=True)) == {"type", "tool_use_id", "content"}
 
 
 async def test_streamed_it_is_the_same():
@@ -188,10 +188,10 @@ async def respond(model: FakeModel, *tools: Any, **sent: Any) -> Any:
 async def test_a_deferred_function_is_found_and_the_search_is_two_items_of_the_response():
     model = FakeModel(calls(SEARCH), calls(BONN))
     answer = await respond(model, {"type": "tool_search"}, PLAIN, *RESPONSES)
-    search, found, call = answer.output
+    search, references, call = answer.output
     assert isinstance(search, ResponseToolSearchCall) and search.arguments == {"query": "current weather"}
     assert (search.execution, search.status) == ("server", "completed")
-    assert isinstance(found, ResponseToolSearchOutputItem) and found.tools[0].name == "current_weather"
+    assert isinstance(references, ResponseToolSearchOutputItem) and references.tools[0].name == "current_weather"
     assert isinstance(call, ResponseFunctionToolCall) and call.name == "current_weather"
     assert names(model)[0] == [FIND_TOOLS, "clock"] and "current_weather" in names(model)[1]
 
@@ -218,8 +218,8 @@ async def test_functions_in_a_namespace_are_found_by_their_namespace():
     answer = await respond(
         model, {"type": "tool_search"}, {"type": "namespace", "name": "skies", "description": "", "tools": inner}
     )
-    _, found, call = answer.output
-    assert found.tools[0].name == "skies" and "current_weather" in [tool.name for tool in found.tools[0].tools]
+    _, references, call = answer.output
+    assert references.tools[0].name == "skies" and "current_weather" in [tool.name for tool in references.tools[0].tools]
     assert (call.namespace, call.name) == ("skies", "current_weather")
 
 

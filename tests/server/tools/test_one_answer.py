@@ -15,8 +15,8 @@ def test_an_answer_begins_once_however_often_the_model_is_asked():
 
 def test_an_answer_has_the_first_decision_of_its_rounds():
     first, later = CallDecision(True, 1.3, -1.5), CallDecision(False, -2.0, -1.5)
-    told: list[RunEvent] = [Started(Usage(7), first), Stopped("calls", report=Report(retries=1))]
+    begun: list[RunEvent] = [Started(Usage(7), first), Stopped("calls", report=Report(retries=1))]
     ended: list[RunEvent] = [Started(Usage(9), later), Stopped("stop", report=Report(decision=later)), TurnEnded((), "stop")]
     answer = OneAnswer()
-    shown = [event for happened in [*told, *ended] for event in answer.add(happened)]
+    shown = [event for happened in [*begun, *ended] for event in answer.add(happened)]
     assert shown[-1] == Stopped("stop", report=Report(retries=1, decision=first))

@@ -57,7 +57,7 @@ async def test_tools_are_known_by_the_name_they_have_where_they_come_from():
 
 
 async def test_a_source_that_is_not_there_is_an_error_that_names_those_that_are():
-    with pytest.raises(Exception, match="'mail' is no source of tools on this server; there are: disk, files, python"):
+    with pytest.raises(Exception, match="unknown source of tools 'mail'; this server has: disk, files, python"):
         await offered(FakeModel(says("ok")), ToolOptions(sources=(ToolSource("mail"),)))
 
 

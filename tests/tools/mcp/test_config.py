@@ -181,9 +181,9 @@ def test_keys_that_only_other_hosts_understand_are_skipped():
     ],
 )
 def test_what_cannot_be_meant_is_told_with_its_place(entry: dict[str, Any], complaint: str):
-    with pytest.raises(UsageError, match=complaint.replace("?", r"\?")) as told:
+    with pytest.raises(UsageError, match=complaint.replace("?", r"\?")) as caught:
         one(**entry)
-    assert str(told.value).startswith("MCP server s") or "mcpServers.s" in str(told.value)
+    assert str(caught.value).startswith("MCP server s") or "mcpServers.s" in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -171,5 +171,5 @@ async def test_a_server_is_offered_only_what_somebody_answers(
     notes = tmp_path / "notes"
     async with McpHost([plain(options={"notes": str(notes)}, sampling=sampling)], features=features) as host:
         await host.tools()
-    (told,) = [json.loads(line.removeprefix("client ")) for line in noted(notes) if line.startswith("client")]
-    assert set(told) == offered
+    (capabilities,) = [json.loads(line.removeprefix("client ")) for line in noted(notes) if line.startswith("client")]
+    assert set(capabilities) == offered

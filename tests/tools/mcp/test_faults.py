@@ -138,8 +138,8 @@ async def test_four_calls_of_a_round_run_side_by_side_and_answer_in_their_order(
         pauses = (0.4, 0.3, 0.2, 0.1)  # none of them begins before all four have come
         made = [Call("sleep", {"seconds": seconds, "together": 4}, str(number)) for number, seconds in enumerate(pauses)]
         *_, last = [event async for event in run(FakeModel(calls(*made), says("done")), host, ASKED, limits=Limits(parallel=4))]
-        told = [message.content for message in last.messages if message.role == "tool"]  # type: ignore[union-attr]
-        assert told == ["slept 0.4", "slept 0.3", "slept 0.2", "slept 0.1"]
+        results = [message.content for message in last.messages if message.role == "tool"]  # type: ignore[union-attr]
+        assert results == ["slept 0.4", "slept 0.3", "slept 0.2", "slept 0.1"]
 
 
 async def test_a_new_tool_is_seen_when_the_server_says_so():

@@ -207,5 +207,5 @@ def _children() -> list[int]:
     """The processes of ours that run."""
     if sys.platform != "linux":
         pytest.skip("looks at /proc")
-    told = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
-    return [int(pid) for pid in told if "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]]
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    return [int(pid) for pid in children if "Z" not in Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]]

@@ -159,15 +159,15 @@ async def test_what_goes_wrong_is_told_where_the_model_sees_it(mode: str):
 
 @pytest.mark.parametrize("mode", ERAS)
 async def test_progress_is_told_and_always_grows(mode: str):
-    told: list[tuple[float, float | None, str | None]] = []
+    reported: list[tuple[float, float | None, str | None]] = []
 
     async def watch(progress: float, total: float | None, message: str | None) -> None:
-        told.append((progress, total, message))
+        reported.append((progress, total, message))
 
     async with Client(offered(), mode=mode) as client:
         result = await client.call_tool("count", {"to": 3}, progress_callback=watch)
     assert text(result) == "counted to 3"
-    assert told == [(1, 3, "at 1"), (2, 3, "at 2"), (3, 3, "at 3"), (4, None, "nearly done")]
+    assert reported == [(1, 3, "at 1"), (2, 3, "at 2"), (3, 3, "at 3"), (4, None, "nearly done")]
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -179,14 +179,14 @@ async def test_progress_that_falls_back_is_mended(mode: str):
         yield ToolProgress("", "", 2, 9)
         yield "done"
 
-    told: list[float] = []
+    reported: list[float] = []
 
     async def watch(progress: float, total: float | None, message: str | None) -> None:
-        told.append(progress)
+        reported.append(progress)
 
     async with Client(offered(Functions(back)), mode=mode) as client:
         await client.call_tool("back", {}, progress_callback=watch)
-    assert told[0] == 5 and told[0] < told[1] < 5.001
+    assert reported[0] == 5 and reported[0] < reported[1] < 5.001
 
 
 @pytest.mark.parametrize("mode", ERAS)
@@ -344,8 +344,8 @@ async def test_names_that_do_not_fit_are_changed_and_stay_apart():
 
 
 def test_a_result_that_failed_is_not_held_to_the_schema():
-    told = write_result(Result("1", "point", "timeout: slow", ok=False), Tool("point", output=POINT))
-    assert (told.is_error, text(told), told.structured_content) == (True, "timeout: slow", None)
+    written = write_result(Result("1", "point", "timeout: slow", ok=False), Tool("point", output=POINT))
+    assert (written.is_error, text(written), written.structured_content) == (True, "timeout: slow", None)
 
 
 def test_without_the_extra_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch):

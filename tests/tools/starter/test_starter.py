@@ -17,9 +17,9 @@ class TestStarterTools(ToolsetContract):
 
 
 async def test_they_change_nothing_and_say_where_they_come_from():
-    found = await starter_toolset().tools()
-    assert [one.name for one in found] == ["current_time", "calculate", "convert_units"]
-    assert all(one.idempotent and not one.side_effects and one.source == SOURCE for one in found)
+    tools = await starter_toolset().tools()
+    assert [one.name for one in tools] == ["current_time", "calculate", "convert_units"]
+    assert all(one.idempotent and not one.side_effects and one.source == SOURCE for one in tools)
 
 
 async def test_the_clock_is_never_answered_from_a_cache():

@@ -55,7 +55,7 @@ def test_two_units_share_a_spelling_only_where_case_tells_them_apart():
     meant = defaultdict[str, set[str]](set)
     for name, unit in units._known_units().symbols.items():
         meant[units._spelling(name)].add(unit.symbol)
-    assert {name: found for name, found in meant.items() if len(found) > 1} == {
+    assert {name: units for name, units in meant.items() if len(units) > 1} == {
         "b": {"B", "bit"},
         "mb": {"MB", "Mbit"},
         "gb": {"GB", "Gbit"},

@@ -26,8 +26,8 @@ async def test_the_same_call_is_answered_from_the_cache_and_says_so():
     inner = Recording(PURE)
     cached = Cached(inner)
     await items(cached, ASK)
-    progress, told = await outcome(cached.call(Call("x", {"b": 2, "a": 1}, "c2"), NOBODY))
-    assert told == Result("c2", "x", "x done", code="cached")
+    progress, last = await outcome(cached.call(Call("x", {"b": 2, "a": 1}, "c2"), NOBODY))
+    assert last == Result("c2", "x", "x done", code="cached")
     assert [one.text for one in progress] == ["from the cache, 0 s old"]
     assert len(inner.calls) == 1
 
@@ -132,7 +132,7 @@ async def test_when_the_last_caller_leaves_the_call_is_given_up():
 
 @virtual_time
 async def test_each_caller_is_told_that_the_tool_starts_and_one_who_left_cannot_stop_it_for_the_others():
-    go, told, looked = asyncio.Event(), list[str](), list[bool]()
+    go, results, looked = asyncio.Event(), list[str](), list[bool]()
 
     @tool(idempotent=True)
     async def look(context: Context) -> str:
@@ -142,7 +142,7 @@ async def test_each_caller_is_told_that_the_tool_starts_and_one_who_left_cannot_
 
     def caller(name: str) -> Context:
         async def starting() -> None:
-            told.append(name)
+            results.append(name)
             if name == "leaves":
                 await asyncio.sleep(30)
 
@@ -156,9 +156,9 @@ async def test_each_caller_is_told_that_the_tool_starts_and_one_who_left_cannot_
     leaving.cancel()
     go.set()
     assert [(await task)[-1].content for task in (staying, late)] == ["seen", "seen"]
-    assert (told, looked) == (["leaves", "stays", "late"], [False])
+    assert (results, looked) == (["leaves", "stays", "late"], [False])
     await items(cached, Call("look", {}, "c4"), caller("later"))
-    assert told[-1] == "later"
+    assert results[-1] == "later"
 
 
 async def test_a_question_inside_a_cache_is_asked_for_each_call():

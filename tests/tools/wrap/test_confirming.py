@@ -33,9 +33,9 @@ async def test_side_effects_are_asked_about_and_nothing_runs(inner: Recording):
 
 
 async def test_a_tool_that_is_not_shown_does_not_run_unasked(inner: Recording):
-    told = await result(Confirmed(inner), replace(WIPE, name="hidden"))
-    assert (told.code, inner.calls) == ("bad_request", [])
-    assert told.text == "bad_request: there is no tool 'hidden'. The tools are: look, wipe"
+    refusal = await result(Confirmed(inner), replace(WIPE, name="hidden"))
+    assert (refusal.code, inner.calls) == ("bad_request", [])
+    assert refusal.text == "bad_request: there is no tool 'hidden'. The tools are: look, wipe"
 
 
 @pytest.mark.req("R94")
@@ -46,8 +46,8 @@ async def test_after_a_yes_the_call_runs(inner: Recording):
 
 @pytest.mark.req("R94")
 async def test_after_a_no_the_model_is_told(inner: Recording):
-    (told,) = await items(Confirmed(inner), WIPE, Context(decisions={"c1": Denied("not that folder")}))
-    assert told == Result("c1", "wipe", "denied: not that folder", ok=False, code="denied")
+    (refusal,) = await items(Confirmed(inner), WIPE, Context(decisions={"c1": Denied("not that folder")}))
+    assert refusal == Result("c1", "wipe", "denied: not that folder", ok=False, code="denied")
     assert inner.calls == []
 
 
@@ -76,8 +76,8 @@ async def test_what_is_granted_is_not_asked_about_again(inner: Recording):
 async def test_what_is_forbidden_stays_so_whatever_a_person_says(inner: Recording):
     policy = Policy((Rule("deny", tools="w*", reason="never here"),))
     context = Context(decisions={"c1": Approved()}, granted=frozenset({TOOLS[1].grant}))
-    told = await result(Confirmed(inner, policy), WIPE, context)
-    assert (told.code, told.text) == ("denied", "denied: never here")
+    outcome = await result(Confirmed(inner, policy), WIPE, context)
+    assert (outcome.code, outcome.text) == ("denied", "denied: never here")
 
 
 @pytest.mark.req("R97")
@@ -100,20 +100,20 @@ async def test_a_request_can_tighten_the_policy_and_not_loosen_it(inner: Recordi
 
 async def test_a_person_may_change_the_arguments_and_the_model_is_told(inner: Recording):
     context = Context(decisions={"c1": Approved({"path": "/tmp/x"})})
-    told = (await items(Confirmed(inner), WIPE, context))[-1]
+    last = (await items(Confirmed(inner), WIPE, context))[-1]
     assert inner.calls == [Call("wipe", {"path": "/tmp/x"}, "c1")]
-    assert told.text == 'wipe done\n(A person changed the arguments before the call ran: {"path": "/tmp/x"})'
+    assert last.text == 'wipe done\n(A person changed the arguments before the call ran: {"path": "/tmp/x"})'
     same = Context(decisions={"c1": Approved({"path": "/tmp"})})
     assert (await items(Confirmed(inner), WIPE, same))[-1].text == "wipe done"
 
 
 async def test_changed_arguments_must_fit_and_must_not_be_forbidden(inner: Recording):
     policy = Policy((Rule("deny", when=lambda given: given["path"] == "/", reason="not the root"),))
-    told = await result(Confirmed(inner, policy), WIPE, Context(decisions={"c1": Approved({"path": 5})}))
-    assert told.code == "bad_request"
-    assert "5 is not of type" in told.text
-    told = await result(Confirmed(inner, policy), WIPE, Context(decisions={"c1": Approved({"path": "/"})}))
-    assert (told.code, told.text) == ("denied", "denied: not the root")
+    refusal = await result(Confirmed(inner, policy), WIPE, Context(decisions={"c1": Approved({"path": 5})}))
+    assert refusal.code == "bad_request"
+    assert "5 is not of type" in refusal.text
+    refusal = await result(Confirmed(inner, policy), WIPE, Context(decisions={"c1": Approved({"path": "/"})}))
+    assert (refusal.code, refusal.text) == ("denied", "denied: not the root")
     assert inner.calls == []
 
 

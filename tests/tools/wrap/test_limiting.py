@@ -20,8 +20,8 @@ from tests.virtual_time import virtual_time
 @virtual_time
 async def test_what_takes_too_long_is_stopped():
     inner = Recording(Tool("slow"), run=lambda _: asyncio.sleep(30))
-    progress, told = await outcome(Timed(inner, 0.05).call(Call("slow", {}, "c1"), NOBODY))
-    assert (len(progress), told.code, told.text) == (1, "timeout", "timeout: slow gave no answer within 0.05 s")
+    progress, last = await outcome(Timed(inner, 0.05).call(Call("slow", {}, "c1"), NOBODY))
+    assert (len(progress), last.code, last.text) == (1, "timeout", "timeout: slow gave no answer within 0.05 s")
     assert inner.closed == 1
 
 
@@ -32,9 +32,9 @@ async def test_progress_does_not_prolong_the_time():
             await asyncio.sleep(0.02)
             yield ToolProgress("")
 
-    progress, told = await outcome(Timed(Functions(forever), 0.1).call(Call("forever", {}, "c1"), NOBODY))
+    progress, last = await outcome(Timed(Functions(forever), 0.1).call(Call("forever", {}, "c1"), NOBODY))
     assert len(progress) == 4
-    assert told.code == "timeout"
+    assert last.code == "timeout"
 
 
 @virtual_time
@@ -80,9 +80,9 @@ async def test_a_budget_is_a_conversations_own():
     limited = Limited(Recording(Tool("search_web"), Tool("add")), budgets={"search_*": 2})
     call = Call("search_web", {}, "c1")
     for number in range(3):
-        told = (await items(limited, call, Context("one")))[-1]
-        assert told.ok == (number < 2)
-    assert (told.code, told.text) == ("limit_reached", "limit_reached: the 2 calls this conversation has for search_* are spent")
+        last = (await items(limited, call, Context("one")))[-1]
+        assert last.ok == (number < 2)
+    assert (last.code, last.text) == ("limit_reached", "limit_reached: the 2 calls this conversation has for search_* are spent")
     assert (await items(limited, call, Context("two")))[-1].ok
     assert (await items(limited, replace(call, name="add"), Context("one")))[-1].ok
 
@@ -91,9 +91,9 @@ async def test_a_budget_is_a_conversations_own():
 async def test_too_many_calls_in_a_span_are_refused_until_it_is_over():
     limited = Limited(Recording(Tool("x")), rate=Rate(2, 0.2))
     call = Call("x", {}, "c1")
-    told = [(await items(limited, call))[-1] for _ in range(3)]
-    assert [one.ok for one in told] == [True, True, False]
-    assert "no more than 2 calls in 0.2 s; again in" in told[2].text
+    results = [(await items(limited, call))[-1] for _ in range(3)]
+    assert [one.ok for one in results] == [True, True, False]
+    assert "no more than 2 calls in 0.2 s; again in" in results[2].text
     await asyncio.sleep(0.21)
     assert (await items(limited, call))[-1].ok
 

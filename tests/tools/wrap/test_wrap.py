@@ -1,17 +1,19 @@
 """What holds for every toolset around a toolset."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import replace
 
 import pytest
 
 from callsmith.core.approval import Policy
-from callsmith.core.events import ToolProgress
+from callsmith.core.capability.execution import Execution
+from callsmith.core.events import CallReady, Stopped, Text, ToolFinished, ToolProgress
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Tool
+from callsmith.runtime.loop import run
 from callsmith.tools.functions import Functions, tool
-from callsmith.tools.wrap import Cached, Confirmed, Filtered, Limited, Merged, Rate, Renamed, Timed
-from tests.fakes import Recording
+from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Limited, Merged, Rate, Renamed, Timed
+from tests.fakes import FakeModel, Recording
 from tests.tools.contract import ToolsetContract, outcome
 from tests.tools.wrap.recording import NOBODY, items, names
 
@@ -75,3 +77,36 @@ async def test_the_caller_is_the_same_inside(wrap):
     context = Context("talk", "ada", 2, tighten=Policy())
     await items(toolset, Call((await names(toolset))[0], {}, "c1"), context)
     assert inner.contexts == [context]
+
+
+class Counted(Functions):
+    """Functions that count how often they are listed."""
+
+    times = 0
+
+    async def tools(self) -> Sequence[Tool]:
+        self.times += 1
+        return await super().tools()
+
+
+async def audit(_: Execution) -> None:
+    pass
+
+
+@pytest.mark.parametrize(
+    ("wrap", "most"),
+    [
+        (lambda tools: Renamed(Merged(("a", Filtered(Cached(Audited(tools, audit)))), prefix="always")), 1),
+        (lambda tools: Filtered(Merged(("a", Confirmed(Cached(Audited(tools, audit)))))), 4),  # what judges looks at each call
+    ],
+)
+async def test_a_run_lists_the_tools_once(wrap: Callable[[Toolset], Toolset], most: int):
+    tools = Counted(count)
+    toolset = wrap(tools)
+    (name,) = [tool.name for tool in await toolset.tools()]
+    tools.times = 0
+    calls = [Call(name, {"to": number}, f"c{number}") for number in range(3)]
+    model = FakeModel(*([CallReady(0, call), Stopped("calls")] for call in calls), [Text("done"), Stopped("stop")])
+    events = [event async for event in run(model, toolset, "read them")]
+    assert [event.result.ok for event in events if isinstance(event, ToolFinished)] == [True] * 3
+    assert tools.times == most

@@ -70,7 +70,7 @@ def make_host(
 
 async def wait_until_started(host: McpHost) -> None:
     """Wait until every server is ready or has failed, and say which ones take long: a first start may install them."""
-    waiting = asyncio.ensure_future(host.settled())
+    waiting = asyncio.ensure_future(host.wait_until_settled())
     try:
         while not (await asyncio.wait({waiting}, timeout=PATIENCE))[0]:
             for status in host.status():

@@ -45,6 +45,6 @@ DEFAULT = Dialect(openai.write_error, openai.write_failure)  # also where there 
 def dialect_of(request: HTTPConnection) -> Dialect:
     """The dialect of a request: by its path, or else by a header; otherwise OpenAI's."""
     known: Sequence[Dialect] = request.app.state.dialects if "app" in request.scope else ()
-    by_path = (one for one in known if one.owns(request.url.path))
-    by_header = (one for one in known if any(header in request.headers for header in one.headers))
+    by_path = (dialect for dialect in known if dialect.owns(request.url.path))
+    by_header = (dialect for dialect in known if any(header in request.headers for header in dialect.headers))
     return next(by_path, None) or next(by_header, DEFAULT)

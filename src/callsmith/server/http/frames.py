@@ -8,6 +8,8 @@ import msgspec
 
 from callsmith.core.events import Text
 from callsmith.core.values import Json
+from callsmith.wire.openai.common import write_error
+from callsmith.wire.sse import write_frame
 
 E = TypeVar("E")
 
@@ -25,6 +27,11 @@ def _in_parts(value: Json) -> bytes:
         return encode(value)
     items = cast("list[Json]", value)
     return b"[%s]" % b",".join(encode(items[start : start + _PART])[1:-1] for start in range(0, len(items), _PART))
+
+
+def failure_frame(error: BaseException) -> bytes:
+    """The last frame of a stream that has failed, in OpenAI's dialect."""
+    return write_frame(encode(write_error(error).body))
 
 
 class CachedFrames(Generic[E]):

@@ -47,17 +47,17 @@ class OnceAMinute(logging.Filter):
 
     def __init__(self) -> None:
         super().__init__()
-        self._seen: dict[tuple[str, ...], tuple[float, int]] = {}  # when it was last told, and how often it was not
+        self._seen: dict[tuple[str, ...], tuple[float, int]] = {}  # when it was last logged, and how often it was left out since
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING:
             return True
         error = record.exc_info[1] if record.exc_info else None
         trouble = (record.name, record.getMessage(), type(error).__name__, str(error))
-        told, missed = self._seen.get(trouble, (-_MINUTE, 0))
+        logged, missed = self._seen.get(trouble, (-_MINUTE, 0))
         now = time.monotonic()
-        if now - told < _MINUTE:
-            self._seen[trouble] = (told, missed + 1)
+        if now - logged < _MINUTE:
+            self._seen[trouble] = (logged, missed + 1)
             return False
         if len(self._seen) >= _MOST_TROUBLES:
             self._seen.clear()

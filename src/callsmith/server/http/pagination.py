@@ -30,7 +30,7 @@ def read_number(request: Request, name: str, otherwise: int, most: int, *, least
     """A whole number among the query parameters."""
     text = request.query_params.get(name, str(otherwise))
     if not text.isdecimal() or len(text) > 18 or not least <= int(text) <= most:
-        raise UsageError(f"{name}: {text!r} is no number from {least} to {most}", field=name)
+        raise UsageError(f"{name}: expected a number from {least} to {most}, got {text!r}", field=name)
     return int(text)
 
 

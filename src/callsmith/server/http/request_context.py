@@ -128,8 +128,8 @@ class RequestContextMiddleware:
             await self._app(scope, receive, send)
             return
         headers = HTTPConnection(scope).headers
-        id = next((value for name in self._id_headers if (value := headers.get(name))), "")
-        context = RequestContext(id if _VALID_ID.fullmatch(id) else f"req_{uuid4().hex}", _address(scope))
+        client_id = next((value for name in self._id_headers if (value := headers.get(name))), "")
+        context = RequestContext(client_id if _VALID_ID.fullmatch(client_id) else f"req_{uuid4().hex}", _address(scope))
         context.session = _session(scope)
         status, began = 0, time.perf_counter()
 
@@ -159,8 +159,8 @@ def _address(scope: Scope) -> str:
 
 
 def _session(scope: Scope) -> str:
-    found = {name: value for name, value in scope["headers"] if name in _SESSION_HEADERS}
-    return next((found[name] for name in _SESSION_HEADERS if found.get(name)), b"").decode("latin-1")
+    headers = {name: value for name, value in scope["headers"] if name in _SESSION_HEADERS}
+    return next((headers[name] for name in _SESSION_HEADERS if headers.get(name)), b"").decode("latin-1")
 
 
 def _log_fields(scope: Scope, status: int, seconds: float, context: RequestContext) -> dict[str, Json]:

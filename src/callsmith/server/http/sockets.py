@@ -26,7 +26,7 @@ class OpenSockets:
         return self._open[client()] < most
 
     @contextmanager
-    def counted(self) -> Generator[None, None, None]:
+    def count_open(self) -> Generator[None, None, None]:
         """Count one more of the caller's, while the block lasts."""
         who = client()
         self._open[who] += 1

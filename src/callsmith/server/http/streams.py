@@ -143,8 +143,8 @@ async def merge_streams(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tu
                 await taken.acquire()
 
     pumps = [asyncio.create_task(pump(number, stream)) for number, stream in enumerate(streams)]
-    for one in pumps:
-        one.add_done_callback(coming.put_nowait)
+    for pump_task in pumps:
+        pump_task.add_done_callback(coming.put_nowait)
     try:
         for _ in pumps:
             while not isinstance(item := await coming.get(), asyncio.Task):
@@ -162,7 +162,7 @@ async def _wait_for_disconnect(receive: Receive) -> None:
 
 async def until_first_ends(*work: Coroutine[Any, Any, None]) -> None:
     """Do all of this at the same time, until one of it has ended; the rest is cancelled."""
-    tasks = [asyncio.create_task(one) for one in work]
+    tasks = [asyncio.create_task(coroutine) for coroutine in work]
     try:
         await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
     finally:

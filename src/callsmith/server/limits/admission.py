@@ -104,13 +104,13 @@ class Place:
         gate.waiting += 1
         self.deadline.pause()
         try:
-            found = await work
+            outcome = await work
         finally:
             gate.waiting -= 1
             self.deadline.resume()
         await gate.take_again(self._most, self._caller)
         self.is_held = True
-        return found
+        return outcome
 
 
 class Deadline:
@@ -135,7 +135,7 @@ class Deadline:
         try:
             return await finish_by(self._until, work)
         except DeadlinePassed:
-            raise self._passed() from None
+            raise self._timeout_error() from None
 
     def __enter__(self) -> None:
         if self._until is not None:
@@ -146,12 +146,12 @@ class Deadline:
         self.pass_on()
         self._stop()
         if self._cancelled is not None and self._cancelled.uncancel() == 0 and kind is asyncio.CancelledError:
-            raise self._passed() from None  # it was the deadline, and nothing else besides
+            raise self._timeout_error() from None  # it was the deadline, and nothing else besides
 
     def go_on(self) -> None:
         """From here on the next event is waited for."""
         if self._is_over:
-            raise self._passed()
+            raise self._timeout_error()
         self._waiting = asyncio.current_task()
 
     def pass_on(self) -> None:
@@ -184,5 +184,5 @@ class Deadline:
             self._cancelled = self._waiting
             self._waiting.cancel()
 
-    def _passed(self) -> TimedOut:
+    def _timeout_error(self) -> TimedOut:
         return TimedOut(f"there was no complete answer within {self._seconds:g} s")

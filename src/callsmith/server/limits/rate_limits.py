@@ -1,13 +1,13 @@
 """Limits of what a caller may ask for in a minute: answers, and tokens. Both refill all the time."""
 
 import time
-from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
 from math import ceil
 from typing import Final
 
 from callsmith.core.errors import RateLimited
+from callsmith.engines.lru import LRU
 from callsmith.runtime.telemetry.turns import TurnRecord
 from callsmith.server.settings import CallerLimits
 
@@ -42,24 +42,24 @@ class RateLimits:
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._allowances: OrderedDict[tuple[str, str, int], _Allowance] = OrderedDict()
+        self._allowances = LRU[_Allowance](_MOST_CALLERS)
 
     def admit(self, caller: str, limits: CallerLimits) -> dict[str, str]:
         """Count one more answer, or refuse it; the headers that say what is left."""
         now, headers = self._clock(), dict[str, str]()
-        found = [(kind, self._of(caller, kind, most, now)) for kind, most in _per_minute(limits)]
-        waits = {kind: allowance.wait(now) for kind, allowance in found}
+        allowances = [(kind, self._of(caller, kind, most, now)) for kind, most in _per_minute(limits)]
+        waits = {kind: allowance.wait(now) for kind, allowance in allowances}
         refused = max(waits, key=lambda kind: waits[kind], default="")
         if not refused or not waits[refused]:
             refused = ""
-            for kind, allowance in found:
+            for kind, allowance in allowances:
                 allowance.use(1 if kind == "requests" else 0)
-        for kind, allowance in found:
+        for kind, allowance in allowances:
             headers[f"x-ratelimit-limit-{kind}"] = str(allowance.most)
             headers[f"x-ratelimit-remaining-{kind}"] = str(max(0, int(allowance.left(now))))
             headers[f"x-ratelimit-reset-{kind}"] = f"{ceil(allowance.wait(now, allowance.most))}s"
         if refused:
-            most = dict(found)[refused].most
+            most = dict(allowances)[refused].most
             raise RateLimited(refused, f"this caller has used its {most} {refused} a minute", waits[refused], headers)
         return headers
 
@@ -70,17 +70,12 @@ class RateLimits:
 
     def _of(self, caller: str, kind: str, most: int, now: float) -> _Allowance:
         key = (caller, kind, most)
-        if key not in self._allowances:
-            self._allowances[key] = _Allowance(most, now)
-            if len(self._allowances) > _MOST_CALLERS:
-                self._allowances.popitem(last=False)
-        self._allowances.move_to_end(key)
-        return self._allowances[key]
+        return self._allowances.get(key) or self._allowances.put(key, _Allowance(most, now))
 
 
 def _per_minute(limits: CallerLimits) -> list[tuple[str, int]]:
-    given = (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute))
-    return [(kind, most) for kind, most in given if most is not None]
+    rates = (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute))
+    return [(kind, most) for kind, most in rates if most is not None]
 
 
 @dataclass(frozen=True, slots=True)

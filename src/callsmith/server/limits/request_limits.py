@@ -36,13 +36,13 @@ def has_more_values(text: bytes | bytearray, most: int) -> bool:
     """
     if len(text) <= 2 * most or _count_marks(text) < most:
         return False
-    found, at = 1, 0
-    while at < len(text) and found <= most:
+    count, at = 1, 0
+    while at < len(text) and count <= most:
         piece = _PIECE.match(text, at)
         assert piece is not None  # anything but a quote, or a string
-        found += _count_marks(_STRING.sub(b"", piece[0]))
+        count += _count_marks(_STRING.sub(b"", piece[0]))
         at = piece.end()
-    return found > most
+    return count > most
 
 
 def _count_marks(text: bytes | bytearray) -> int:

@@ -140,16 +140,16 @@ class _LimitedConnection(asyncio.Protocol):
         limits = self.limits
         if len(self.connections) <= min(limits.per_address, limits.connections):
             return True
-        there = [one for one in self.connections if not one.transport.is_closing()]
-        own = [one for one in there if _owner(one) == _owner(self)]
+        there = [connection for connection in self.connections if not connection.transport.is_closing()]
+        own = [connection for connection in there if _owner(connection) == _owner(self)]
         crowd = own if len(own) > limits.per_address else there if len(there) > limits.connections else ()
         if not crowd:
             return True
         number = Counter(map(_owner, there))
-        waiting = [one for one in crowd if one is not self and isinstance(one, _LimitedConnection) and one.is_waiting]
+        waiting = [other for other in crowd if other is not self and isinstance(other, _LimitedConnection) and other.is_waiting]
         if not waiting:
             return False
-        min(waiting, key=lambda one: (bool(_caller(one)), -number[_owner(one)], one._since)).transport.abort()
+        min(waiting, key=lambda other: (bool(_caller(other)), -number[_owner(other)], other._since)).transport.abort()
         return True
 
     def _wait(self, seconds: float, check: Callable[[], None]) -> None:

@@ -68,15 +68,15 @@ class OriginMiddleware:
                 return
         await self._app(scope, receive, send)
 
-    def _wrong_host(self, given: bytes) -> HTTPException | None:
-        if given in self._known or not given or self._hosts == EVERYTHING:  # every browser names the host
+    def _wrong_host(self, host: bytes) -> HTTPException | None:
+        if host in self._known or not host or self._hosts == EVERYTHING:  # every browser names the host
             return None
-        name = _name_of(given.decode("latin-1"))
+        name = _name_of(host.decode("latin-1"))
         if not self._goes_by(name):
             how = "if it should, say so with --allow-host (server.allowed_hosts)"
             return HTTPException(421, f"this server does not go by the name {name!r}; {how}")
         if len(self._known) < _MOST_KNOWN:
-            self._known.add(given)
+            self._known.add(host)
         return None
 
     def _goes_by(self, name: str) -> bool:
@@ -117,8 +117,8 @@ def _wrong_type(headers: Mapping[bytes, bytes]) -> HTTPException | None:
         return None  # there is no body
     if kind in _UNNAMED and not any(name in headers for name in _BROWSERS_OWN):
         return None
-    given = f"as {kind.decode('latin-1')}" if kind else "without a type"
-    return HTTPException(415, f"the body was sent {given}; expected JSON, with the header content-type: application/json")
+    described = f"as {kind.decode('latin-1')}" if kind else "without a type"
+    return HTTPException(415, f"the body was sent {described}; expected JSON, with the header content-type: application/json")
 
 
 def _name_of(host: str) -> str:

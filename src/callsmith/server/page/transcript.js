@@ -109,7 +109,7 @@ class CallView {
     const { block } = this;
     const parts = [el("p", { class: "caption", text: "Arguments" }), jsonBlock(block.arguments || "{}")];
     if (block.progress) parts.push(el("p", { class: "hint", text: shortName(progressText(block.progress)) }));
-    if (block.output !== undefined) parts.push(el("p", { class: "caption", text: block.status === "done" ? "Result" : "What came of it" }), ...[resultBlock(block.output)].flat());
+    if (block.output !== undefined) parts.push(el("p", { class: "caption", text: block.status === "done" ? "Result" : "Error" }), ...[resultBlock(block.output)].flat());
     this.body.replaceChildren(...parts);
     if (block.output?.includes("data:image/") || /"type": ?"image"/.test(block.output || "")) this.details.open = true;
   }

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol, cast
 
 from starlette.routing import BaseRoute
 
-if TYPE_CHECKING:  # the service stands on modules that have to know the dialects
+if TYPE_CHECKING:  # the service is made of modules that have to know the dialects
     from callsmith.server.service import Service
 
 

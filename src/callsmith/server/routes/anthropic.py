@@ -52,36 +52,36 @@ def routes(service: Service) -> list[Route]:
 
     async def parse_request(request: Request, planner: ToolPlanner, *, counting: bool = False) -> "_LocalRequest":
         body = await bodies.read(request)
-        asked = await bodies.read_with(read_request, body, counting=counting)
+        parsed = await bodies.read_with(read_request, body, counting=counting)
         options, session = read_extensions(body)
-        asked = replace(asked, model=models.resolve(asked.model), request=replace(asked.request, session=session))
-        called = {call.name for message in asked.request.messages for call in message.calls}
-        if not asked.servers and all(bare_name(name) == name for name in called):
-            return _LocalRequest(asked, options, {})
+        parsed = replace(parsed, model=models.resolve(parsed.model), request=replace(parsed.request, session=session))
+        called = {call.name for message in parsed.request.messages for call in message.calls}
+        if not parsed.servers and all(bare_name(name) == name for name in called):
+            return _LocalRequest(parsed, options, {})
         tools = [tool for tool in await planner.list_offered() if tool.source.startswith(MCP)]
         addresses = {**{source_label(tool): "" for tool in tools}, **planner.configured}
-        return _local_request(asked, options, tools, addresses)
+        return _local_request(parsed, options, tools, addresses)
 
     async def messages(request: Request) -> Response:
         tools = service.tools.for_request()
-        asked = await parse_request(request, tools)
-        model, sampling = asked.body.model, asked.body.request.sampling
+        parsed = await parse_request(request, tools)
+        model, sampling = parsed.body.model, parsed.body.request.sampling
         heading = Heading(
-            f"msg_{uuid4().hex}", model, asked.body.shows_thoughts, sampling.stop, asked.shown, asked.body.search_tool
+            f"msg_{uuid4().hex}", model, parsed.body.shows_thoughts, sampling.stop, parsed.shown, parsed.body.search_tool
         )
-        answer = service.answers.with_tools(tools).events(models.get(model), asked.body.request, asked.options)
+        answer = service.answers.with_tools(tools).events(models.get(model), parsed.body.request, parsed.options)
         events = as_model_reads(answer, service.settings.limits.result_characters)
-        if asked.body.stream:
+        if parsed.body.stream:
             return service.stream(_frames(events, heading), _failure_frame)
         return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
 
     async def count_tokens(request: Request) -> Response:
         tools = service.tools.for_request()
-        asked = await parse_request(request, tools, counting=True)
+        parsed = await parse_request(request, tools, counting=True)
         answers = service.answers.with_tools(tools)
-        counted = await answers.count(models.get(asked.body.model), asked.body.request, asked.options)
+        counted = await answers.count(models.get(parsed.body.model), parsed.body.request, parsed.options)
         if counted is None:
-            failure = write_failure(404, f"the model {asked.body.model!r} cannot count tokens before it answers")
+            failure = write_failure(404, f"the model {parsed.body.model!r} cannot count tokens before it answers")
             return JsonResponse(failure.body, status_code=failure.status)
         return JsonResponse({"input_tokens": counted})
 
@@ -101,23 +101,23 @@ class _LocalRequest:
 
 
 def _local_request(
-    asked: MessagesRequest, options: ToolOptions, tools: Sequence[Tool], addresses: Mapping[str, str]
+    body: MessagesRequest, options: ToolOptions, tools: Sequence[Tool], addresses: Mapping[str, str]
 ) -> _LocalRequest:
     """The request, where there are these tools of MCP servers, and the servers have these addresses."""
-    for server in asked.servers:
+    for server in body.servers:
         _check(server, tools, addresses)
-    chosen = {server.name: [tool for tool in tools if _wants(server, tool)] for server in asked.servers}
+    chosen = {server.name: [tool for tool in tools if _wants(server, tool)] for server in body.servers}
     wanted = tuple(ToolSource(MCP + name, tuple(tool.name for tool in some)) for name, some in chosen.items())
     shown = {tool.name: (source_label(tool), original_name(tool)) for some in chosen.values() for tool in some}
     names = local_names(tools)
-    taken = {tool.name for tool in asked.request.tools} | shown.keys()
-    here = {there: name for name, (_, there) in shown.items() if there not in taken}
+    taken = {tool.name for tool in body.request.tools} | shown.keys()
+    local = {there: name for name, (_, there) in shown.items() if there not in taken}
     request = replace(
-        asked.request,
-        messages=tuple(with_local_names(message, names) for message in asked.request.messages),
-        choice=Choice(asked.request.choice.mode, tuple(here.get(name, name) for name in asked.request.choice.names)),
+        body.request,
+        messages=tuple(with_local_names(message, names) for message in body.request.messages),
+        choice=Choice(body.request.choice.mode, tuple(local.get(name, name) for name in body.request.choice.names)),
     )
-    return _LocalRequest(replace(asked, request=request), replace(options, sources=wanted), shown)
+    return _LocalRequest(replace(body, request=request), replace(options, sources=wanted), shown)
 
 
 def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str]) -> None:
@@ -136,17 +136,17 @@ def _wants(server: McpServer, tool: Tool) -> bool:
 
 async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading) -> AsyncIterator[bytes]:
     writer = EventWriter(heading)
-    frames = CachedFrames[AnswerEvent](lambda event: _written(writer.write(event)))
+    frames = CachedFrames[AnswerEvent](lambda event: _encode_events(writer.write(event)))
     async with closing(events) as items:
         async for event in items:
             if frame := frames.encode_event(event):
                 yield frame
-    if ending := _written(writer.close()):
+    if ending := _encode_events(writer.close()):
         yield ending
 
 
-def _written(sent: Iterable[Json]) -> bytes:
-    return b"".join(write_frame(encode(one), one["type"].encode()) for one in sent)
+def _encode_events(sent: Iterable[Json]) -> bytes:
+    return b"".join(write_frame(encode(event), event["type"].encode()) for event in sent)
 
 
 def _failure_frame(error: BaseException) -> bytes:

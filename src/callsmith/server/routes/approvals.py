@@ -7,7 +7,7 @@
 
 A key with the scope `approver` sees the calls of other keys too, and decides on them.
 
-Once it is decided the run is resumed, to its end, whether or not the client waits for that, and what the model then says stands
+Once it is decided the run is resumed, to its end, whether or not the client waits for that, and what the model then says is
 under `answer`. Where a stream waits for the decision, the run goes on there and `answer` is null. The first decision counts: a
 later one gets status 409, and under `approval` what was decided.
 """
@@ -61,7 +61,7 @@ class _Endpoints:
     async def list(self, request: Request) -> Response:
         wanted = request.query_params.get("status", "pending")
         if wanted not in _STATUSES:
-            raise Fields({}).error("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
+            raise Fields({}).error("status", f"unknown status {wanted!r}; expected one of {', '.join(_STATUSES)}")
         views = [
             _body(one, subject)
             for subject in visible_callers(self._service.settings.keys)
@@ -72,14 +72,14 @@ class _Endpoints:
 
     async def retrieve(self, request: Request) -> Response:
         found = await self._find(request.path_params["id"])
-        return _nothing(request) if found is None else JsonResponse(_body(found[1], found[0].subject))
+        return _not_found(request) if found is None else JsonResponse(_body(found[1], found[0].subject))
 
     async def answer(self, request: Request) -> Response:
         decision = _read_decision(Fields.of(await self._service.bodies.read(request), ""))
         id = request.path_params["id"]
         known = await self._find(id)
         if known is None:
-            return _nothing(request)
+            return _not_found(request)
         approvals, found = known
         by = caller()
         if approvals.subject == by:
@@ -178,6 +178,6 @@ def _body(approval: Approval, subject: str) -> dict[str, Json]:
     return {**write_view(approval), **({"caller": subject} if subject else {})}
 
 
-def _nothing(request: Request) -> Response:
+def _not_found(request: Request) -> Response:
     failure = write_failure(404, f"there is no approval {request.path_params['id']!r}")
     return JsonResponse(failure.body, status_code=failure.status)

@@ -5,7 +5,7 @@
     {"object": "list", "data": [{"number": 121, "at": 1780000000.2, "event": "executed", "name": "pay", "subject": "ada", …}],
      "last": 121, "has_more": false}
 
-Only an admin's key may read it. Arguments of executions stand there as hashes.
+Only an admin's key may read it. It has the arguments of executions as hashes.
 """
 
 from starlette.exceptions import HTTPException
@@ -32,10 +32,10 @@ def routes(service: Service) -> list[Route]:
             raise HTTPException(403, "only a key with the scope admin may read the audit log")
         after, limit = read_number(request, "after", 0, _LAST, least=0), read_number(request, "limit", 100, _MOST)
         read = service.audit.read if service.audit else service.store.audit
-        found = await read(after=after, limit=limit)
-        data = [{"number": one.number, "at": one.at, **one.data} for one in found if _is_wanted(one, request)]
-        last = found[-1].number if found else after
-        return JsonResponse({"object": "list", "data": data, "last": last, "has_more": len(found) == limit})
+        entries = await read(after=after, limit=limit)
+        data = [{"number": entry.number, "at": entry.at, **entry.data} for entry in entries if _is_wanted(entry, request)]
+        last = entries[-1].number if entries else after
+        return JsonResponse({"object": "list", "data": data, "last": last, "has_more": len(entries) == limit})
 
     return [Route("/v1/audit", audit)]
 

@@ -34,14 +34,14 @@ def routes(service: Service) -> list[Route]:
 
     async def health(request: Request) -> Response:
         statuses = {name: model_status(model) for name, model in service.models.all.items()}
-        models = {name: "ready" if one.state == "loaded" else one.state for name, one in statuses.items()}
+        models = {name: "ready" if model_state.state == "loaded" else model_state.state for name, model_state in statuses.items()}
         servers = service.tools.mcp.status() if service.tools.mcp else ()
-        starts = any(one.state in ("configured", "starting") for one in servers)
+        starts = any(server.state in ("configured", "starting") for server in servers)
         tools = {} if starts else await _tools(service)  # they would wait for the servers
         problem = await probe.problem()
         failed = problem or "error" in tools or "failed" in models.values()
         is_loading = not all(model_info(model).ready for model in service.models.all.values())
-        states = {*(one.state for one in servers), *(["failed"] if failed else []), *(["starting"] if is_loading else [])}
+        states = {*(server.state for server in servers), *(["failed"] if failed else []), *(["starting"] if is_loading else [])}
         status = "degraded" if "failed" in states else "starting" if states & {"configured", "starting"} else "ok"
         if service.settings.keys and not caller():
             return JsonResponse({"status": status})
@@ -52,9 +52,9 @@ def routes(service: Service) -> list[Route]:
         else:
             body |= {"store": problem or "ok", "answering": service.answers.gate.active}
             body |= {"upstreams": upstreams} if (upstreams := describe_upstreams(service)) else {}
-            errors = {name: one.error for name, one in statuses.items() if one.error}
+            errors = {name: model_state.error for name, model_state in statuses.items() if model_state.error}
             body |= {"model_errors": errors} if errors else {}
-            body |= {"mcp": {one.name: _status_body(one) for one in servers}} if service.tools.mcp else {}
+            body |= {"mcp": {server.name: _status_body(server) for server in servers}} if service.tools.mcp else {}
         return JsonResponse(body)
 
     async def ready(request: Request) -> Response:
@@ -79,8 +79,8 @@ def _status_body(status: Status) -> dict[str, Json]:
 def _without_upstream(service: Service) -> list[str]:
     """The models, where there is none that could answer: of each, all the servers that answer for it are down or draining."""
     known = {name: model_info(model).upstreams for name, model in service.models.all.items()}
-    states = {name: {one.state for one in upstreams.status()} for name, upstreams in known.items() if upstreams}
-    away = [name for name, found in states.items() if found <= {"down", "draining"}]
+    states = {name: {upstream.state for upstream in upstreams.status()} for name, upstreams in known.items() if upstreams}
+    away = [name for name, known_states in states.items() if known_states <= {"down", "draining"}]
     return away if len(away) == len(known) else []
 
 

@@ -1,11 +1,11 @@
-"""`/v1/jobs`: calls of tools that go on in the background, and what came of those that have ended.
+"""`/v1/jobs`: calls of tools that run in the background, and the results of those that have ended.
 
     GET    /v1/jobs?status=running            (also: limit, after, order)
     GET    /v1/jobs/job_1f…
     GET    /v1/jobs/job_1f…/events            progress as server-sent events, and at last the job
     DELETE /v1/jobs/job_1f…                   stops it
 
-A caller sees its own, an admin's key those of all. What came of a job comes into its conversation by itself.
+A caller sees its own, an admin's key those of all. The result of a job comes into its conversation by itself.
 """
 
 import time
@@ -53,23 +53,23 @@ class _Endpoints:
     async def list(self, request: Request) -> Response:
         wanted = request.query_params.get("status", "all")
         if wanted not in _STATUSES:
-            raise Fields({}).error("status", f"{wanted!r} is none of {', '.join(_STATUSES)}")
+            raise Fields({}).error("status", f"unknown status {wanted!r}; expected one of {', '.join(_STATUSES)}")
         jobs = [job for subject in self._callers() for job in await self._service.tools.jobs.list(subject)]
         views = [self._view(job) for job in sorted(jobs, key=lambda job: job.created) if wanted in (job.status, "all")]
         return JsonResponse(paginate(views, request))
 
     async def retrieve(self, request: Request) -> Response:
         job = await self._find(request)
-        return _nothing(request) if job is None else JsonResponse(self._view(job))
+        return _not_found(request) if job is None else JsonResponse(self._view(job))
 
     async def cancel(self, request: Request) -> Response:
         job = await self._find(request)
         after = None if job is None else await self._service.tools.jobs.cancel(job)
-        return _nothing(request) if after is None else JsonResponse(self._view(after))
+        return _not_found(request) if after is None else JsonResponse(self._view(after))
 
     async def events(self, request: Request) -> Response:
         job = await self._find(request)
-        return _nothing(request) if job is None else self._service.stream(self._frames(job), _failure)
+        return _not_found(request) if job is None else self._service.stream(self._frames(job), _failure)
 
     async def _frames(self, job: Job) -> AsyncIterator[bytes]:
         async with closing(self._service.tools.jobs.follow(job)) as items:
@@ -123,6 +123,6 @@ def _failure(error: BaseException) -> bytes:
     return write_frame(msgspec.json.encode(write_error(error).body), b"error")
 
 
-def _nothing(request: Request) -> Response:
+def _not_found(request: Request) -> Response:
     failure = write_failure(404, f"there is no job {request.path_params['id']!r}")
     return JsonResponse(failure.body, status_code=failure.status)

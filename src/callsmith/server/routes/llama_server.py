@@ -15,7 +15,7 @@ from callsmith.core.events import ModelEvent
 from callsmith.core.ports import ModelTokenizer, model_info
 from callsmith.core.values import Json
 from callsmith.models.router import in_use
-from callsmith.server.http.frames import encode, encode_in_parts
+from callsmith.server.http.frames import encode, encode_in_parts, failure_frame
 from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
 from callsmith.server.routes.openai_completions import prompt_text
 from callsmith.server.service import Service
@@ -28,7 +28,6 @@ from callsmith.wire.llama_server import (
     write_text,
     write_tokens,
 )
-from callsmith.wire.openai.common import write_error
 from callsmith.wire.sse import write_frame
 
 
@@ -46,18 +45,18 @@ def routes(service: Service) -> list[Route]:
             yield tokenizer
 
     async def completion(request: Request) -> Response:
-        asked = await bodies.read_with(read_completion, await bodies.read(request))
-        name = service.models.resolve(asked.model)
+        parsed = await bodies.read_with(read_completion, await bodies.read(request))
+        name = service.models.resolve(parsed.model)
         model = service.models.get(name)
-        writer = CompletionWriter(name, await prompt_text(model, asked.completion))
-        events = service.answers.complete(model, asked.completion)
-        if asked.stream:
-            return service.stream(_frames(events, writer), _failure_frame)
+        writer = CompletionWriter(name, await prompt_text(model, parsed.completion))
+        events = service.answers.complete(model, parsed.completion)
+        if parsed.stream:
+            return service.stream(_frames(events, writer), failure_frame)
         for event in await unless_disconnected(request.receive, collect_items(events)):
             writer.write(event)
         return JsonResponse(writer.whole())
 
-    async def computed(name: str, work: Callable[[ModelTokenizer], dict[str, Json]]) -> Response:
+    async def respond_with_tokens(name: str, work: Callable[[ModelTokenizer], dict[str, Json]]) -> Response:
         """What is made of a model's tokens: admitted like an answer, and made and written in a thread, two at a time."""
 
         async def compute() -> bytes:
@@ -69,18 +68,18 @@ def routes(service: Service) -> list[Route]:
             return Response(await place.deadline.wait_for(compute()), media_type=JsonResponse.media_type)
 
     async def tokenize(request: Request) -> Response:
-        asked = await bodies.read_with(read_tokenize, await bodies.read(request, most))
-        name = service.models.resolve(asked.model)
+        parsed = await bodies.read_with(read_tokenize, await bodies.read(request, most))
+        name = service.models.resolve(parsed.model)
 
         def work(tokenizer: ModelTokenizer) -> dict[str, Json]:
-            if asked.request is not None:
-                tokens = tokenizer.encode_request(asked.request)
+            if parsed.request is not None:
+                tokens = tokenizer.encode_request(parsed.request)
             else:
-                tokens = tokenizer.encode(asked.text, bos=asked.bos, specials=asked.specials)
-            texts = tokenizer.decode(tokens) if asked.pieces else ()
-            return write_tokens(asked, tokens, texts, model_info(service.models.get(name)).context)
+                tokens = tokenizer.encode(parsed.text, bos=parsed.bos, specials=parsed.specials)
+            texts = tokenizer.decode(tokens) if parsed.pieces else ()
+            return write_tokens(parsed, tokens, texts, model_info(service.models.get(name)).context)
 
-        return await computed(name, work)
+        return await respond_with_tokens(name, work)
 
     async def detokenize(request: Request) -> Response:
         name, tokens = await bodies.read_with(read_detokenize, await bodies.read(request, most))
@@ -88,7 +87,7 @@ def routes(service: Service) -> list[Route]:
         def work(tokenizer: ModelTokenizer) -> dict[str, Json]:
             return write_text(b"".join(tokenizer.decode(tokens)).decode("utf-8", "replace"))
 
-        return await computed(service.models.resolve(name), work)
+        return await respond_with_tokens(service.models.resolve(name), work)
 
     async def props(request: Request) -> Response:
         name = service.models.resolve(request.query_params.get("model", ""))
@@ -107,7 +106,3 @@ async def _frames(events: AsyncIterator[ModelEvent], writer: CompletionWriter) -
         async for event in items:
             for sent in writer.write(event):
                 yield write_frame(encode(sent))
-
-
-def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(encode(write_error(error).body))

@@ -67,7 +67,7 @@ class _Dialect:
     async def show(self, request: Request) -> Response:
         fields = Fields.of(await self._bodies.read(request), "")
         named = fields.text("model") or fields.text("name") or ""  # `name` is what it was called once
-        return JsonResponse(write_show(self._service.models.describe(self._known(named))))
+        return JsonResponse(write_show(self._service.models.describe(self._resolve(named))))
 
     async def version(self, _: Request) -> Response:
         return JsonResponse({"version": SPOKEN, "callsmith": version("callsmith")})
@@ -75,25 +75,25 @@ class _Dialect:
     async def _answer(self, request: Request, read: Callable[[Json], OllamaRequest], *, chat: bool) -> Response:
         service, arrived = self._service, time.perf_counter_ns()
         body = await self._bodies.read(request)
-        asked = await self._bodies.read_with(read, body)
-        name = self._known(asked.model)
+        parsed = await self._bodies.read_with(read, body)
+        name = self._resolve(parsed.model)
         model = service.models.get(name)
-        heading = Heading(asked.model or name, _now(), time.perf_counter_ns, arrived, chat)
-        if not asked.request.messages and asked.stays and asked.stay_seconds == 0 and isinstance(model, LazyModel):
+        heading = Heading(parsed.model or name, _now(), time.perf_counter_ns, arrived, chat)
+        if not parsed.request.messages and parsed.stays and parsed.stay_seconds == 0 and isinstance(model, LazyModel):
             model.unload_when_idle()
             return JsonResponse(write_loaded(heading, is_loaded=False))
-        if asked.stays and isinstance(model, LazyModel):
-            model.stay_for(asked.stay_seconds)
-        if not asked.request.messages:
+        if parsed.stays and isinstance(model, LazyModel):
+            model.stay_for(parsed.stay_seconds)
+        if not parsed.request.messages:
             await unless_disconnected(request.receive, service.answers.load(model))
             return JsonResponse(write_loaded(heading))
         options, session = read_extensions(body)
-        events = service.answers.answer(model, replace(asked.request, session=session), options)
-        if asked.stream:
+        events = service.answers.answer(model, replace(parsed.request, session=session), options)
+        if parsed.stream:
             return service.stream(_lines(events, heading), _failure_line, alive=_line(heading.line()), media_type=_LINES)
         return JsonResponse(await unless_disconnected(request.receive, _whole(events, heading)))
 
-    def _known(self, name: str) -> str:
+    def _resolve(self, name: str) -> str:
         """The name as it is known here."""
         known = self._service.models.all
         plain = self._service.models.resolve(name.removesuffix(_LATEST))

@@ -13,13 +13,12 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
 from callsmith.core.ports import Model, model_info
-from callsmith.core.values import Completion, Json
+from callsmith.core.values import Completion, Json, Sampling
 from callsmith.models.router import in_use
-from callsmith.server.http.frames import encode
+from callsmith.server.http.frames import encode, failure_frame
 from callsmith.server.http.streams import JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.wire.openai.chat_events import Heading
-from callsmith.wire.openai.common import write_error
 from callsmith.wire.openai.completions import CompletionsRequest, CompletionWriter, read_request
 from callsmith.wire.sse import DONE, write_frame
 
@@ -29,15 +28,16 @@ def routes(service: Service) -> list[Route]:
     bodies = service.bodies
 
     async def completions(request: Request) -> Response:
-        asked = await bodies.read_with(read_request, await bodies.read(request))
-        name = service.models.resolve(asked.model)
+        parsed = await bodies.read_with(read_request, await bodies.read(request))
+        name = service.models.resolve(parsed.model)
         model = service.models.get(name)
-        answers = [service.answers.complete(model, one) for one in _seeded(asked)]
-        echoed = [text for one in asked.completions for text in [await prompt_text(model, one)] * asked.n] if asked.echo else ()
-        heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), asked.include_usage)
+        answers = [service.answers.complete(model, completion) for completion in _seed_completions(parsed)]
+        prompts = [await prompt_text(model, completion) for completion in parsed.completions] if parsed.echo else ()
+        echoed = [prompt for prompt in prompts for _ in range(parsed.n)]
+        heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), parsed.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)
-        if asked.stream:
-            return service.stream(_frames(answers, writer), _failure_frame)
+        if parsed.stream:
+            return service.stream(_frames(answers, writer), failure_frame)
         await unless_disconnected(request.receive, _all(answers, writer))
         return JsonResponse(writer.whole())
 
@@ -55,13 +55,14 @@ async def prompt_text(model: Model, completion: Completion) -> str:
         return b"".join(tokenizer.decode(completion.prompt)).decode("utf-8", "replace")
 
 
-def _seeded(asked: CompletionsRequest) -> list[Completion]:
+def _seed_completions(parsed: CompletionsRequest) -> list[Completion]:
     """All completions: those of one prompt with seeds of their own, for the same one would make them the same."""
-    return [
-        replace(one, sampling=replace(one.sampling, seed=None if one.sampling.seed is None else one.sampling.seed + number))
-        for one in asked.completions
-        for number in range(asked.n)
-    ]
+    numbered = [(completion, number) for completion in parsed.completions for number in range(parsed.n)]
+    return [replace(completion, sampling=_with_seed(completion.sampling, number)) for completion, number in numbered]
+
+
+def _with_seed(sampling: Sampling, number: int) -> Sampling:
+    return sampling if sampling.seed is None else replace(sampling, seed=sampling.seed + number)
 
 
 async def _chunks(answers: Sequence[AsyncIterator[ModelEvent]], writer: CompletionWriter) -> AsyncIterator[Json]:
@@ -86,7 +87,3 @@ async def _all(answers: Sequence[AsyncIterator[ModelEvent]], writer: CompletionW
     async with closing(_chunks(answers, writer)) as chunks:
         async for _ in chunks:
             pass
-
-
-def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(encode(write_error(error).body))

@@ -70,10 +70,10 @@ async def _file(request: Request) -> Response:
 
 def page_file(request: Request, name: str, more: Mapping[str, str] = NOTHING) -> Response:
     """A file of the page, with the headers that all of them have."""
-    found = _page_files().get(name)
-    if found is None:
+    file = _page_files().get(name)
+    if file is None:
         return PlainTextResponse("there is no such file", 404, HEADERS)
-    content, tag = found
+    content, tag = file
     headers = {**HEADERS, **more, "etag": tag}
     if tag in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
@@ -83,7 +83,7 @@ def page_file(request: Request, name: str, more: Mapping[str, str] = NOTHING) ->
 @cache
 def _page_files() -> dict[str, tuple[bytes, str]]:
     """The files of the page by name, each with its ETag."""
-    found = ((file.name, file.read_bytes()) for file in files("callsmith.server").joinpath("page").iterdir() if file.is_file())
-    return {
-        name: (content, f'"{sha256(content).hexdigest()[:32]}"') for name, content in found if name.rpartition(".")[2] in _TYPES
-    }
+    folder = files("callsmith.server").joinpath("page")
+    shown = [file for file in folder.iterdir() if file.is_file() and file.name.rpartition(".")[2] in _TYPES]
+    contents = {file.name: file.read_bytes() for file in shown}
+    return {name: (content, f'"{sha256(content).hexdigest()[:32]}"') for name, content in contents.items()}

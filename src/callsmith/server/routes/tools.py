@@ -31,7 +31,7 @@ from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.tool_selection import original_name, source_label
-from callsmith.tools.wrap.judging import judgements
+from callsmith.tools.wrap.wrapper import judgements
 from callsmith.wire.extensions import ToolOptions
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_failure
@@ -63,7 +63,7 @@ class _Endpoints:
             async with asyncio.timeout(_PATIENCE):
                 tools, judged = await toolset.tools(), await judgements(toolset)
         tokens = await self._tokens(tools)
-        asks = {name for name, one in judged.items() if one.verdict == "ask"}
+        asks = {name for name, judgement in judged.items() if judgement.verdict == "ask"}
         data = [_view(tool, tool.name in asks, tokens.get(tool.name)) for tool in tools]
         return JsonResponse({"object": "list", "data": data, "servers": self._servers(tools)})
 
@@ -116,9 +116,14 @@ class _Endpoints:
         sees_all = http is None or http.tools == EVERYTHING or is_admin()
         mcp = self._service.tools.mcp
         return [
-            {"label": one.name, "state": one.state, "error": (one.error or None) if is_admin() else None, "tools": one.tools}
-            for one in (mcp.status() if mcp else ())
-            if sees_all or one.name in seen
+            {
+                "label": server.name,
+                "state": server.state,
+                "error": (server.error or None) if is_admin() else None,
+                "tools": server.tools,
+            }
+            for server in (mcp.status() if mcp else ())
+            if sees_all or server.name in seen
         ]
 
 

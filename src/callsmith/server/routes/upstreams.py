@@ -46,21 +46,21 @@ def routes(service: Service) -> list[Route]:
 
 def visible_upstreams(service: Service) -> dict[str, Sequence[UpstreamStatus]]:
     """The upstreams of each model that has some, where the caller may see them."""
-    found = {name: model_info(model).upstreams for name, model in service.models.all.items()} if is_admin() else {}
-    return {name: upstreams.status() for name, upstreams in found.items() if upstreams is not None}
+    upstreams_of = {name: model_info(model).upstreams for name, model in service.models.all.items()} if is_admin() else {}
+    return {name: upstreams.status() for name, upstreams in upstreams_of.items() if upstreams is not None}
 
 
 def describe_upstreams(service: Service) -> dict[str, Json]:
     """The upstreams of each model, as JSON."""
-    return {name: [asdict(one) for one in servers] for name, servers in visible_upstreams(service).items()}
+    return {name: [asdict(server) for server in servers] for name, servers in visible_upstreams(service).items()}
 
 
 def _drain(service: Service, url: str, draining: bool) -> None:
     """Drain a server for every model that it answers for."""
     known = visible_upstreams(service)
-    meant = [name for name, servers in known.items() if url.rstrip("/") in {one.url for one in servers}]
+    meant = [name for name, servers in known.items() if url.rstrip("/") in {server.url for server in servers}]
     if not meant:
-        raise UnknownName("upstream", url, {one.url for servers in known.values() for one in servers}, field="url")
+        raise UnknownName("upstream", url, {server.url for servers in known.values() for server in servers}, field="url")
     for name in meant:
         upstreams = model_info(service.models.all[name]).upstreams
         if upstreams is not None:

@@ -5,12 +5,12 @@ the client. The client does not see the rounds that ran here, so they are rememb
 """
 
 import json
-from collections import Counter, OrderedDict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from hashlib import sha256
 
 from callsmith.core.values import Call, Message
+from callsmith.engines.lru import LRU
 
 # Of each caller: answers whose hidden rounds are remembered, and characters in them.
 _MOST = 1_000
@@ -34,8 +34,7 @@ class HiddenRounds:
     """The rounds that ran on the server before calls went back to a client, found again by the history up to those calls."""
 
     def __init__(self) -> None:
-        self._known: dict[str, OrderedDict[str, HiddenRound]] = {}  # by caller, the oldest first
-        self._sizes: Counter[str] = Counter()
+        self._known: dict[str, LRU[HiddenRound]] = {}  # by caller
 
     def remember(self, subject: str, history: Sequence[Message], calls: Sequence[Call], hidden: HiddenRound) -> None:
         """Remember what a run of this caller added, which ended with these calls for the client."""
@@ -43,33 +42,24 @@ class HiddenRounds:
         for message in history:
             digest.update(_trait(message))
         digest.update(_calls(calls))
-        known, key = self._known.setdefault(subject, OrderedDict()), digest.hexdigest()
-        if key in known:
-            self._sizes[subject] -= _size(known.pop(key))
-        known[key] = hidden
-        self._sizes[subject] += _size(hidden)
-        while len(known) > _MOST or self._sizes[subject] > _MOST_CHARACTERS:
-            self._sizes[subject] -= _size(known.popitem(last=False)[1])
+        weight = max(_MOST_CHARACTERS // _MOST, sum(message.size for message in hidden.messages))
+        self._known.setdefault(subject, LRU(_MOST_CHARACTERS)).set(digest.hexdigest(), hidden, weight)
 
     def restore(self, subject: str, history: Sequence[Message]) -> HiddenRound:
         """The history as the model knows it, with the approvals and the conversation of the latest hidden round."""
         restored, calls, latest = list[Message](), list[Call](), HiddenRound(())
-        own, digest = self._known.get(subject, OrderedDict[str, HiddenRound]()), sha256(subject.encode())
+        own, digest = self._known.get(subject, LRU[HiddenRound](0)), sha256(subject.encode())
         for message in history:
             known: tuple[Message, ...] = (message,)
             if message.calls:
-                here = digest.copy()
-                here.update(_calls(message.calls))
-                if hidden := own.get(here.hexdigest()):
+                up_to_calls = digest.copy()
+                up_to_calls.update(_calls(message.calls))
+                if hidden := own.get(up_to_calls.hexdigest()):
                     known, latest = hidden.messages, hidden
-                    calls += (call for one in known for call in one.calls)
+                    calls += (call for restored_message in known for call in restored_message.calls)
             digest.update(_trait(message))
             restored += known
         return replace(latest, messages=tuple(restored), calls=tuple(calls))
-
-
-def _size(hidden: HiddenRound) -> int:
-    return sum(len(one.content) + len(one.reasoning) + sum(len(call.text) for call in one.calls) + 100 for one in hidden.messages)
 
 
 def _trait(message: Message) -> bytes:

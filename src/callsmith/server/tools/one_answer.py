@@ -1,4 +1,4 @@
-"""A run as one answer: what is said between the calls becomes one text, and what the tools did stands beside it."""
+"""A run as one answer: what is said between the calls becomes one text, and what the tools did is shown with it."""
 
 from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import replace
@@ -43,7 +43,7 @@ _ANSWER = '{"approve": true} or {"approve": false}'
 
 
 class OneAnswer:
-    """Turns the events of a run into those of one answer. Calls the client has to run stand at its end (`deferred`).
+    """Turns the events of a run into those of one answer. Calls the client has to run are at its end (`deferred`).
 
     A call that needs approval is also announced in the text, and so is the id of one that goes on in the background, by which a
     later request finds its result; unless the dialect has items for what tools do (`shows_tool_items`): then every call is shown
@@ -119,11 +119,11 @@ class OneAnswer:
             case _:
                 assert_never(event)
 
-    def _announcement(self, asked: ConfirmationNeeded) -> str:
+    def _announcement(self, question: ConfirmationNeeded) -> str:
         apart = "\n\n" if self._said.strip() else ""
-        self._said = _WAITS.format(asked.call.name, asked.reason or "whatever it does", asked.id, _ANSWER, asked.id)
-        if asked.tool is not None and asked.tool.source.startswith("mcp:"):
-            self._said += _OPERATOR.format(asked.call.name)
+        self._said = _WAITS.format(question.call.name, question.reason or "whatever it does", question.id, _ANSWER, question.id)
+        if question.tool is not None and question.tool.source.startswith("mcp:"):
+            self._said += _OPERATOR.format(question.call.name)
         return apart + self._said
 
 

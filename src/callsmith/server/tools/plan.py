@@ -1,4 +1,4 @@
-"""What a request comes down to where the server runs tools: worked out once, before the run begins."""
+"""RunPlan: how a request is answered where the server runs tools, decided once, before the run begins."""
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -33,7 +33,7 @@ class RunPlan:
     client_tools: tuple[Tool, ...] = ()
     seen: tuple[Call, ...] = ()
 
-    def restored(self, hidden: HiddenRound) -> "RunPlan":
+    def restore(self, hidden: HiddenRound) -> "RunPlan":
         """The same with the rounds put back that the client does not know of."""
         return replace(
             self,
@@ -54,10 +54,10 @@ class RunPlan:
             return ()
         return await calls_for_results(jobs, self.context.subject, self.context.conversation, messages)
 
-    def calling(self, made: Sequence[Message]) -> "RunPlan":
+    def add_calls(self, added: Sequence[Message]) -> "RunPlan":
         """The same with calls at the end of the history that the model seems to have made."""
-        request = replace(self.request, messages=(*self.request.messages, *made))
-        return replace(self, request=request, seen=(*self.seen, *(call for message in made for call in message.calls)))
+        request = replace(self.request, messages=(*self.request.messages, *added))
+        return replace(self, request=request, seen=(*self.seen, *(call for message in added for call in message.calls)))
 
     def check_open_calls(self, asked_about: Iterable[Call]) -> None:
         """Raise a UsageError if the history ends in a call of the server's tools that the model did not make here.
@@ -82,20 +82,6 @@ class RunPlan:
     def sources(self) -> Mapping[str, str]:
         """Where each tool comes from."""
         return {tool.name: tool.source for tool in self.request.tools}
-
-
-class ListedOnce:
-    """A toolset whose tools are listed once a request. Whatever stands inside still decides anew at every call."""
-
-    def __init__(self, toolset: Toolset) -> None:
-        self._toolset = toolset
-        self._tools: Sequence[Tool] | None = None
-        self.call = toolset.call
-
-    async def tools(self) -> Sequence[Tool]:
-        if self._tools is None:
-            self._tools = tuple(await self._toolset.tools())
-        return self._tools
 
 
 def offered_tools(own: Sequence[Tool], client_tools: Sequence[Tool]) -> tuple[Tool, ...]:

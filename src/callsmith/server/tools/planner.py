@@ -7,7 +7,7 @@
 | no | yes | the server: the answer is one text |
 | yes, and asks for `mixed` | yes | each its own: the answer ends where the client has something to run |
 
-A request may ask for only some of the server's tools (`ToolOptions.sources`): then those are on, beside its own.
+A request may ask for only some of the server's tools (`ToolOptions.sources`): then it gets those, besides its own.
 """
 
 from collections.abc import Mapping
@@ -24,10 +24,10 @@ from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.http.request_context import caller, current_request, request_id
 from callsmith.server.network.origins import is_loopback
 from callsmith.server.settings import EVERYTHING, Settings
-from callsmith.server.tools.plan import ListedOnce, RunPlan, offered_tools
+from callsmith.server.tools.plan import RunPlan, offered_tools
 from callsmith.server.tools.tool_selection import select_tools
 from callsmith.tools.mcp import McpHost
-from callsmith.tools.wrap import Filtered, Limited, Merged
+from callsmith.tools.wrap import Filtered, Limited, ListedOnce, Merged
 from callsmith.wire.extensions import DEFAULT_OPTIONS, ToolOptions
 
 
@@ -54,7 +54,9 @@ class ToolPlanner:
     def why_down(self, label: str) -> str:
         """Why an MCP server does not run; empty if it does, or is not known."""
         states = self.mcp.status() if self.mcp else ()
-        return next((one.error or f"it is {one.state}" for one in states if one.name == label and one.state != "ready"), "")
+        return next(
+            (server.error or f"it is {server.state}" for server in states if server.name == label and server.state != "ready"), ""
+        )
 
     def for_request(self) -> "ToolPlanner":
         """The same for one request, in which the tools are listed only once."""

@@ -22,14 +22,14 @@ def wrap_server_tools(
         return None
     ask = llm.tools_require_confirmation_for_side_effects
     if tools is not None:
-        asks_already, tools = isinstance(tools, Confirmed), _wrapped(tools, llm, audit)
+        asks_already, tools = isinstance(tools, Confirmed), _wrap(tools, llm, audit)
         if ask and not asks_already:
             tools = Confirmed(tools)
     if mcp is not None:
-        servers = Confirmed(_wrapped(mcp, llm, audit), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
+        servers = Confirmed(_wrap(mcp, llm, audit), mcp.policy if ask else replace(mcp.policy, side_effects="auto"))
         tools = servers if tools is None else Merged(("functions", tools), ("mcp", servers))
     for name, toolset in (of_parts or {}).items():
-        wrapped = _wrapped(toolset, llm, audit)
+        wrapped = _wrap(toolset, llm, audit)
         wrapped = Confirmed(wrapped) if ask else wrapped
         tools = wrapped if tools is None else Merged(tools, (name, wrapped))
     if tools is None or llm.tools_default_set == EVERYTHING:
@@ -37,8 +37,8 @@ def wrap_server_tools(
     return Filtered(tools, allow=llm.tools_default_set)
 
 
-def _wrapped(tools: Toolset, llm: Llm, audit: Audit | None) -> Toolset:
-    """What stands around the server's tools themselves, inside of what asks before they run."""
+def _wrap(tools: Toolset, llm: Llm, audit: Audit | None) -> Toolset:
+    """The tools in the wrappers that all of them have, inside of what asks before they run."""
     tools = Shortened(tools, llm.tools_longest_result)  # before anybody caches, stores or sends it
     tools = tools if audit is None else Audited(tools, audit)
     return Cached(tools, llm.tools_cache_seconds) if llm.tools_cache else tools

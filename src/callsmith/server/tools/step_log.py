@@ -28,7 +28,7 @@ class StepLog:
                 replace(step, prompt=self._cut(step.prompt), text=self._cut(step.text), grammar=self._cut(step.grammar))
             )
 
-    async def attached(self, answer: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerEvent]:
+    async def attach_steps(self, answer: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerEvent]:
         """The answer, with the steps in its report."""
         async with closing(answer) as events:
             async for event in events:

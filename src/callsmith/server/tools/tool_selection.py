@@ -25,9 +25,9 @@ async def select_tools(
         return toolset, None
     tools = await toolset.tools()
     check_sources(wanted, tools, configured)
-    chosen: Toolset = Filtered(toolset, allow=lambda tool: any(one.covers(tool) for one in wanted))
+    chosen: Toolset = Filtered(toolset, allow=lambda tool: any(source.covers(tool) for source in wanted))
     tighten = added_policy(wanted, tools)
-    # The operator's own confirmation may stand under other names, or there is none.
+    # The operator's own confirmation may know the tools by other names, or there is none.
     return (chosen if tighten is None else Confirmed(chosen, NO_RULES)), tighten
 
 
@@ -44,10 +44,10 @@ def original_name(tool: Tool) -> str:
 def check_sources(sources: Iterable[ToolSource], tools: Iterable[Tool], configured: Iterable[str] = ()) -> None:
     """Complain about a source that does not exist, and name those that do. One that is configured may have no tools just now."""
     known = sorted({source_label(tool) for tool in tools if tool.source} | set(configured))
-    for one in sources:
-        if one.source.removeprefix(MCP) not in known:
+    for source in sources:
+        if source.source.removeprefix(MCP) not in known:
             there = ", ".join(known) or "none"
-            raise UsageError(f"{one.source!r} is no source of tools on this server; there are: {there}", field="tools")
+            raise UsageError(f"unknown source of tools {source.source!r}; this server has: {there}", field="tools")
 
 
 def check_address(label: str, url: str, addresses: Mapping[str, str], field: str) -> None:
@@ -78,7 +78,7 @@ def with_local_names(message: Message, names: Mapping[str, str]) -> Message:
 def added_policy(sources: Iterable[ToolSource], tools: Iterable[Tool]) -> Policy | None:
     """What these sources add to the operator's policy, on the tools they are about and no others."""
     listed = tuple(tools)
-    about = tuple(_only_on(one.policy, tool) for one in sources if one.policy for tool in listed if one.covers(tool))
+    about = tuple(_only_on(source.policy, tool) for source in sources if source.policy for tool in listed if source.covers(tool))
     return replace(NO_RULES, also=about) if about else None
 
 
@@ -92,4 +92,4 @@ def _only_on(policy: Policy, tool: Tool) -> Policy:
     why = "the request wants to be asked"
     rules.append(Rule(policy.side_effects, tool.name, source, side_effects=True, reason=why))
     rules.append(Rule(policy.otherwise, tool.name, source, reason=why))
-    return replace(NO_RULES, rules=tuple(rules), also=tuple(_only_on(one, tool) for one in policy.also))
+    return replace(NO_RULES, rules=tuple(rules), also=tuple(_only_on(added, tool) for added in policy.also))

@@ -57,7 +57,7 @@ class Login:
         path = self._folder / f"{config.name}.json"
         if oauth.grant == "client_credentials":
             return _client_credentials(config, oauth, TokenFile(path, config.url))
-        return _BrowserLogin(self, config, oauth, TokenFile(path, config.url, _configured(oauth)))
+        return _BrowserLogin(self, config, oauth, TokenFile(path, config.url, _client_information(oauth)))
 
     async def show_page(self, server: str, url: str) -> None:
         """Ask a person to open the login page, unless a login has failed before."""
@@ -76,14 +76,14 @@ class Login:
     async def wait_for_code(self, server: str, loopback: Loopback) -> AuthorizationCodeResult:
         """Wait for the authorization code that the browser is redirected with."""
         try:
-            found = await loopback.answer(self._seconds)
+            answer = await loopback.answer(self._seconds)
         except TimeoutError:
             self._failed[server] = f"nobody logged in within {self._seconds:g} seconds"
             raise OAuthFlowError(self._failed[server]) from None
-        if "error" in found:
-            self._failed[server] = f"the login has failed: {found.get('error_description') or found['error']}"
+        if "error" in answer:
+            self._failed[server] = f"the login has failed: {answer.get('error_description') or answer['error']}"
             raise OAuthFlowError(self._failed[server])
-        return AuthorizationCodeResult(code=found["code"], state=found.get("state"), iss=found.get("iss"))
+        return AuthorizationCodeResult(code=answer["code"], state=answer.get("state"), iss=answer.get("iss"))
 
     def succeeded(self, server: str) -> None:
         """The login has succeeded."""
@@ -145,7 +145,7 @@ class WithoutLogin(httpx2.Auth):
         )
 
 
-def _configured(oauth: OAuth) -> OAuthClientInformationFull | None:
+def _client_information(oauth: OAuth) -> OAuthClientInformationFull | None:
     """Our client registration, where the configuration has one."""
     if not oauth.client_id:
         return None

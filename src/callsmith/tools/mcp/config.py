@@ -74,7 +74,7 @@ class OAuth:
     redirect_port: int = 0  # that the browser is redirected to; 0 is any
 
 
-_OAUTH_KEYS = frozenset(one.name for one in fields(OAuth))
+_OAUTH_KEYS = frozenset(field.name for field in fields(OAuth))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,14 +169,14 @@ def read_servers(document: Json, environment: Mapping[str, str] | None = None) -
         whole = _table(whole["mcp"], "mcp")  # the settings of VS Code
     sections = [name for name in SECTIONS if name in whole]
     if not sections:
-        found = ", ".join(map(repr, whole)) or "nothing"
-        raise UsageError(f'no "mcpServers" (or "servers", as in VS Code) in the configuration, but {found}', field="mcpServers")
+        keys = ", ".join(map(repr, whole)) or "nothing"
+        raise UsageError(f'no "mcpServers" (or "servers", as in VS Code) in the configuration, but {keys}', field="mcpServers")
     if len(sections) > 1:
         raise UsageError(f"the configuration has both {sections[0]} and {sections[1]}: which of them?", field=sections[1])
     section = sections[0]
     entries = _table(whole[section], section)
     read = [_EntryReader(name, _table(entry, f"{section}.{name}"), environment or {}) for name, entry in entries.items()]
-    return tuple(one.server() for one in read if not one.get("disabled", bool, False) and one.get("enabled", bool, True))
+    return tuple(entry.server() for entry in read if not entry.get("disabled", bool, False) and entry.get("enabled", bool, True))
 
 
 class _EntryReader:
@@ -246,11 +246,13 @@ class _EntryReader:
 
     def _expand(self, key: str, text: str) -> str:
         """The text with environment variables expanded."""
-        if asked := _INPUT.search(text):
-            raise self._error(key, f"nobody can be asked for {asked[0]} here; use an environment variable, as in ${{TOKEN}}")
+        if input_reference := _INPUT.search(text):
+            raise self._error(
+                key, f"nobody can be asked for {input_reference[0]} here; use an environment variable, as in ${{TOKEN}}"
+            )
 
-        def value(found: re.Match[str]) -> str:
-            name, otherwise = found.groups()
+        def value(reference: re.Match[str]) -> str:
+            name, otherwise = reference.groups()
             if name in self._environment:
                 return self._environment[name]
             if otherwise is None:

@@ -84,30 +84,30 @@ class Connection:
     async def tools(self) -> "tuple[list[types.Tool], list[str]]":
         """All pages of the server's list of tools, and notices of entries that are not valid tools."""
         self._notices.clear()
-        found: list[types.Tool] = []
+        listed: list[types.Tool] = []
         cursor: str | None = None
         for _ in range(MOST_PAGES):
             page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
-            found += page.tools
+            listed += page.tools
             if page.next_cursor is None or page.next_cursor == cursor:
                 break
-            if len(found) > self._most_tools:
+            if len(listed) > self._most_tools:
                 self._notices.append(too_many_tools(self._most_tools))
                 break
             cursor = page.next_cursor
         else:
             self._notices.append(f"its list of tools has more than {MOST_PAGES} pages; the others were not read")
-        return found[: self._most_tools], list(dict.fromkeys(self._notices))
+        return listed[: self._most_tools], list(dict.fromkeys(self._notices))
 
     async def call(self, call: Call, on_progress: OnProgress, subject: str = "") -> "types.CallToolResult":
-        async def progressed(progress: float, total: float | None, message: str | None) -> None:
+        async def pass_on(progress: float, total: float | None, message: str | None) -> None:
             on_progress(ToolProgress(call.id, (message or "")[:_LONGEST_PROGRESS], progress, total))
 
         running = _RunningCall(call, on_progress, subject)
         self._running.add(running)
         current = _CURRENT.set(running)
         try:
-            return await self._client.call_tool(call.name, dict(call.arguments), progress_callback=progressed)
+            return await self._client.call_tool(call.name, dict(call.arguments), progress_callback=pass_on)
         finally:
             _CURRENT.reset(current)
             self._running.remove(running)
@@ -141,7 +141,7 @@ async def connect(
 
     ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_RunningCall](), list[str]()
 
-    async def notified(message: Any) -> None:
+    async def on_notification(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
             changed.set()
 
@@ -157,7 +157,7 @@ async def connect(
     client = Client(
         _observed_streams(config, auth, stderr_lines, ended, see),
         mode=_mode(config.protocol),
-        message_handler=notified,
+        message_handler=on_notification,
         client_info=types.Implementation(name="callsmith", version=version("callsmith")),
         **_callbacks(config, features, running),
     )
@@ -183,14 +183,14 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
             if free.locked():
                 return types.ElicitResult(action="cancel")
             async with free:
-                return await elicited(params)
+                return await on_elicitation(params)
 
-        async def elicited(params: "types.ElicitRequestParams") -> Any:
+        async def on_elicitation(params: "types.ElicitRequestParams") -> Any:
             by_url = isinstance(params, types.ElicitRequestURLParams)
             schema = None if by_url else dict(params.requested_schema)
             url = params.url if by_url else ""
             async with _keep_alive(config, running, "waits for an answer") as meant:
-                if len({one.subject for one in meant}) > 1:
+                if len({call.subject for call in meant}) > 1:
                     return types.ElicitResult(action="cancel")  # it is unclear whose call the request belongs to
                 call = meant[0].call if len(meant) == 1 else None
                 subject = meant[0].subject if meant else ""
@@ -213,13 +213,13 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
 async def _unless_abandoned(calls: list[_RunningCall], work: Coroutine[Any, Any, T]) -> T | None:
     """The result of the work; None if all the calls it was for have ended before."""
     working = asyncio.create_task(work)
-    over = asyncio.gather(*(one.over.wait() for one in calls)) if calls else asyncio.get_running_loop().create_future()
+    over = asyncio.gather(*(call.over.wait() for call in calls)) if calls else asyncio.get_running_loop().create_future()
     try:
         await asyncio.wait([working, over], return_when=asyncio.FIRST_COMPLETED)
         return working.result() if working.done() else None
     finally:
-        for one in (working, over):
-            one.cancel()
+        for waiting in (working, over):
+            waiting.cancel()
         await asyncio.gather(working, over, return_exceptions=True)
 
 
@@ -231,8 +231,8 @@ async def _keep_alive(config: ServerConfig, running: set[_RunningCall], what: st
 
     async def report() -> None:
         while True:
-            for one in meant:
-                one.on_progress(ToolProgress(one.call.id, f"{config.name} {what}", waits=True))
+            for call in meant:
+                call.on_progress(ToolProgress(call.call.id, f"{config.name} {what}", waits=True))
             await asyncio.sleep(min(_TICK, config.timeout / 3))
 
     reporting = asyncio.create_task(report())

@@ -80,12 +80,12 @@ async def elicit(ask: Ask, question: ElicitationRequest) -> "types.ElicitResult 
 
 def _defaults(schema: Schema) -> dict[str, Json]:
     properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties") or {})
-    return {name: one["default"] for name, one in properties.items() if "default" in one}
+    return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
 
 
 def _complaints(schema: Schema, content: Mapping[str, Json]) -> list[str]:
     try:
-        return [str(one) for one in validate(schema, content)]
+        return [str(complaint) for complaint in validate(schema, content)]
     except UnsupportedSchema:
         return []  # only the server can check it
 

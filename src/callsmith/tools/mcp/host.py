@@ -45,12 +45,12 @@ class McpHost(Routed):
         auth: Auth | None = None,
     ) -> None:
         self._servers: dict[str, ServerSupervisor] = {}
-        for one in servers:
+        for config in servers:
             if find_spec("mcp") is None:
                 raise MissingExtra("mcp", "MCP servers")
-            if one.name in self._servers:
-                raise UsageError(f"two MCP servers are called {one.name!r}", field="mcpServers")
-            self._servers[one.name] = ServerSupervisor(one, features, refresh=refresh, auth=auth)
+            if config.name in self._servers:
+                raise UsageError(f"two MCP servers are called {config.name!r}", field="mcpServers")
+            self._servers[config.name] = ServerSupervisor(config, features, refresh=refresh, auth=auth)
         self._hidden: tuple[tuple[str, str], ...] = ()
         self._reviewed: list[Tool] = []
         self._remarks: tuple[tuple[str, str], ...] = ()  # on definitions, by server
@@ -72,9 +72,9 @@ class McpHost(Routed):
         for server in self._servers.values():
             server.start()
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Wait until every server is ready or has failed, however long an installation takes."""
-        await asyncio.gather(*(server.settled() for server in self._servers.values()))
+        await asyncio.gather(*(server.wait_until_settled() for server in self._servers.values()))
 
     async def close(self) -> None:
         """End all servers, with all their processes."""
@@ -113,10 +113,10 @@ class McpHost(Routed):
     async def _update_routes(self) -> Mapping[str, Route]:
         servers = self._servers.values()
         await asyncio.gather(*(server.tools() for server in servers))
-        found = [(server, tool) for server in servers for tool in server.last_tools]
+        listed = [(server, tool) for server in servers for tool in server.last_tools]
         routes: dict[str, Route] = {}
         hidden: list[tuple[str, str]] = []
-        for server, tool in found:
+        for server, tool in listed:
             name = self._name(server.config, tool)
             if name not in routes:
                 routes[name] = Route(server, tool)
@@ -124,7 +124,7 @@ class McpHost(Routed):
                 other = "another tool" if routes[name].toolset is server else f"a tool of {routes[name].tool.source}"
                 hidden.append((server.config.name, f'{tool.name}: {other} is called {name} already ("prefix" keeps them apart)'))
         self._hidden = tuple(hidden)
-        self._review([tool for _, tool in found])
+        self._review([tool for _, tool in listed])
         self._known_routes |= routes
         return routes
 

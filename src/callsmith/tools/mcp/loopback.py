@@ -30,7 +30,7 @@ class Loopback:
         self.close()
         self._state = state
         self._answer = asyncio.get_running_loop().create_future()
-        self._server = await asyncio.start_server(self._visited, HOST, self._port)
+        self._server = await asyncio.start_server(self._handle_visit, HOST, self._port)
 
     async def answer(self, seconds: float) -> dict[str, str]:
         """The parameters of the redirect."""
@@ -43,19 +43,19 @@ class Loopback:
             self._server.close()
             self._server = None
 
-    async def _visited(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _handle_visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(10):
                 line = await reader.readline()
                 while (await reader.readline()).strip():
                     pass
             target = urlsplit(line.decode("latin-1").partition(" ")[2].partition(" ")[0])
-            found = {key: values[0] for key, values in parse_qs(target.query).items()}
-            known = compare_digest(found.get("state", "").encode(), self._state.encode())
-            ours = known and target.path == PATH and ("code" in found or "error" in found)
+            query = {key: values[0] for key, values in parse_qs(target.query).items()}
+            known = compare_digest(query.get("state", "").encode(), self._state.encode())
+            ours = known and target.path == PATH and ("code" in query or "error" in query)
             if ours and self._answer is not None and not self._answer.done():
-                self._answer.set_result(found)
-            writer.write(_page(found) if ours else b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+                self._answer.set_result(query)
+            writer.write(_page(query) if ours else b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             await writer.drain()
         except (OSError, ValueError, TimeoutError):
             pass  # not our browser
@@ -63,8 +63,8 @@ class Loopback:
             writer.close()
 
 
-def _page(found: dict[str, str]) -> bytes:
-    said = f"The login failed: {found.get('error_description') or found['error']}" if "error" in found else "You are logged in."
+def _page(query: dict[str, str]) -> bytes:
+    said = f"The login failed: {query.get('error_description') or query['error']}" if "error" in query else "You are logged in."
     body = _PAGE.format(in_html(f"{said} You can close this page.")).encode()
     head = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n"
     return head.format(len(body)).encode() + body

@@ -70,7 +70,7 @@ class MessageBounds:
         from mcp.shared.message import SessionMessage
 
         if len(line) > self.longest:
-            return self._refused(_ID.match(line), self.too_long())
+            return self._refuse(_ID.match(line), self.too_long())
         try:
             document: Json = json.loads(line.decode("utf-8", "replace"))
         except (ValueError, RecursionError) as error:
@@ -79,7 +79,7 @@ class MessageBounds:
             return ValueError("not a message: no object")
         message = cast("dict[str, Any]", document)
         if not has_at_most(message, MOST_PARTS):
-            return self._refused(_ID.match(line), self.too_many_parts())
+            return self._refuse(_ID.match(line), self.too_many_parts())
         kind = types.JSONRPCError if "error" in message else types.JSONRPCResponse
         if "method" in message:
             kind = types.JSONRPCRequest if "id" in message else types.JSONRPCNotification
@@ -88,7 +88,7 @@ class MessageBounds:
         except ValueError as error:
             return error
 
-    def _refused(self, id: "re.Match[bytes] | None", why: str) -> "SessionMessage | Exception":
+    def _refuse(self, id: "re.Match[bytes] | None", why: str) -> "SessionMessage | Exception":
         import mcp_types as types
         from mcp.shared.message import SessionMessage
 

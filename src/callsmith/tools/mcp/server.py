@@ -63,7 +63,7 @@ class _Work:
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])  # that were asked about, by call id
     asked: ConfirmationNeeded | None = None
 
-    def answered(self, word: Decision) -> "_Work":
+    def with_answer(self, word: Decision) -> "_Work":
         if self.asked is None:
             return self
         late = self.asked.expires is not None and time.time() >= self.asked.expires
@@ -75,9 +75,9 @@ class _Work:
 class ToolsetServer:
     """What a server says and does about the tools of a toolset."""
 
-    def __init__(self, toolset: Toolset, happening: CallRunner, *, name: str = "callsmith", version: str = "") -> None:
+    def __init__(self, toolset: Toolset, run_call: CallRunner, *, name: str = "callsmith", version: str = "") -> None:
         self._toolset = Renamed(toolset, _fitting)
-        self._happening = happening
+        self._run_call = run_call
         self._name, self._version = name, version
         self._here = uuid4().hex  # the conversation of a client that has no other: there is one on stdio
         self._open: OrderedDict[str, _Work] = OrderedDict()
@@ -115,7 +115,7 @@ class ToolsetServer:
             work = replace(work, asked=outcome)
             if _is_modern(asking):
                 return self._question(work, outcome)
-            work = work.answered(await _elicited(asking, outcome))
+            work = work.with_answer(await _elicit(asking, outcome))
 
     def _taken_up(self, params: "types.CallToolRequestParams", asking: "Asking") -> _Work:
         """The call, and what a person has said about it. An answer counts once, and only for the call that was asked about."""
@@ -123,21 +123,21 @@ class ToolsetServer:
         waiting = self._open.pop(params.request_state, None) if params.request_state else None
         if waiting is None or (waiting.call.name, waiting.call.arguments) != (fresh.name, fresh.arguments):
             return _Work(fresh, self._conversation(asking))
-        return waiting.answered(_word((params.input_responses or {}).get(_ANSWER)))
+        return waiting.with_answer(_word((params.input_responses or {}).get(_ANSWER)))
 
-    def _question(self, work: _Work, asked: ConfirmationNeeded) -> "types.InputRequiredResult":
+    def _question(self, work: _Work, question: ConfirmationNeeded) -> "types.InputRequiredResult":
         import mcp_types as types
 
         token = token_urlsafe(24)
         self._open[token] = work
         if len(self._open) > _MOST_OPEN:
             self._open.popitem(last=False)
-        form = types.ElicitRequest(params=_form(asked))
+        form = types.ElicitRequest(params=_form(question))
         return types.InputRequiredResult(input_requests={_ANSWER: form}, request_state=token)
 
     async def _run(self, work: _Work, asking: "Asking") -> Result | ConfirmationNeeded:
         context, done = Context(conversation=work.conversation, decisions=work.words, asked=work.tools), 0.0
-        async with closing(self._happening(self._toolset, work.call, context)) as events:
+        async with closing(self._run_call(self._toolset, work.call, context)) as events:
             async for event in events:
                 if isinstance(event, ToolFinished):
                     return event.result
@@ -213,15 +213,17 @@ def _can_ask(asking: "Asking") -> bool:
     return forms and (_is_modern(asking) or asking.session.can_send_request)
 
 
-def _form(asked: ConfirmationNeeded) -> "types.ElicitRequestFormParams":
+def _form(question: ConfirmationNeeded) -> "types.ElicitRequestFormParams":
     import mcp_types as types
 
-    reason = f" ({asked.reason})" if asked.reason else ""
-    return types.ElicitRequestFormParams(message=f"Run {asked.call.name} {asked.call.text}?{reason}", requested_schema=_RUN_IT)
+    reason = f" ({question.reason})" if question.reason else ""
+    return types.ElicitRequestFormParams(
+        message=f"Run {question.call.name} {question.call.text}?{reason}", requested_schema=_RUN_IT
+    )
 
 
-async def _elicited(asking: "Asking", asked: ConfirmationNeeded) -> Decision:
-    form = _form(asked)
+async def _elicit(asking: "Asking", question: ConfirmationNeeded) -> Decision:
+    form = _form(question)
     return _word(await asking.session.elicit_form(form.message, form.requested_schema, asking.request_id))
 
 

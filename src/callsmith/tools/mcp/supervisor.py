@@ -100,7 +100,7 @@ class ServerSupervisor:
         if self._task is not None:
             await asyncio.shield(asyncio.wait([self._task]))
 
-    async def settled(self) -> None:
+    async def wait_until_settled(self) -> None:
         """Start the server, and wait until it is ready or has failed, however long that takes."""
         self.start()
         await self._settled.wait()
@@ -229,7 +229,9 @@ class ServerSupervisor:
     def _tell_that_it_is_slow(self) -> None:
         """Say that the start takes long. An installation is left to end: half of one may be worse than none."""
         if self.status.state == "starting":
-            what = next((one for one in self.config.args if not one.startswith("-")), "")  # a package; behind it may be secrets
+            what = next(
+                (argument for argument in self.config.args if not argument.startswith("-")), ""
+            )  # a package; behind it may be secrets
             shown = f"{self.config.command} {what}".strip() if self.config.installs else self.config.command or self.config.url
             doing = "installing" if self.config.installs else "starting"
             self._set_status(replace(self.status, notices=(f"still {doing}: {shown}",)))
@@ -273,10 +275,10 @@ class ServerSupervisor:
 
     async def _list(self, connection: Connection) -> None:
         async with self._listing:
-            found, notices = await connection.tools()
+            listed_tools, notices = await connection.tools()
         tools: dict[str, Tool] = {}
         began = time.monotonic()
-        for listed in found:
+        for listed in listed_tools:
             if time.monotonic() - began > _PIECE:
                 await asyncio.sleep(0)
                 began = time.monotonic()

@@ -15,5 +15,5 @@ __all__ = ["SOURCE", "STARTER_TOOLS", "calculate", "convert_units", "current_tim
 
 def starter_toolset() -> Functions:
     """The starter tools as a toolset. They say where they come from, so that nobody takes them for tools that were given."""
-    made = (Function.of(one) for one in STARTER_TOOLS)
-    return Functions(*(replace(one, tool=replace(one.tool, source=SOURCE)) for one in made))
+    functions = (Function.of(function) for function in STARTER_TOOLS)
+    return Functions(*(replace(function, tool=replace(function.tool, source=SOURCE)) for function in functions))

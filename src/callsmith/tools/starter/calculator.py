@@ -58,7 +58,7 @@ def _written(value: Number) -> str:
 def _value(node: ast.AST) -> Number:
     match node:
         case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
-            return _checked(value)
+            return _check(value)
         case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="math"), attr=name) if name in _CONSTANTS:
             return _CONSTANTS[name]
         case ast.UnaryOp(op=ast.USub(), operand=operand):
@@ -66,17 +66,17 @@ def _value(node: ast.AST) -> Number:
         case ast.UnaryOp(op=ast.UAdd(), operand=operand):
             return _value(operand)
         case ast.BinOp(left=left, op=op, right=right):
-            return _checked(_computed(op, _value(left), _value(right)))
+            return _check(_compute(op, _value(left), _value(right)))
         case ast.Call(
             func=ast.Name(id=name) | ast.Attribute(value=ast.Name(id="math"), attr=name), args=arguments, keywords=[]
         ) if name in _FUNCTIONS:
-            return _called(name, [_value(one) for one in arguments])
+            return _call(name, [_value(argument) for argument in arguments])
         case _:
             known = ", ".join((*_FUNCTIONS, *_CONSTANTS))
             raise ValueError(f"only numbers, + - * / // % **, brackets and these are understood: {known}")
 
 
-def _computed(op: ast.operator, left: Number, right: Number) -> Number:
+def _compute(op: ast.operator, left: Number, right: Number) -> Number:
     match op:
         case ast.Add():
             return left + right
@@ -105,21 +105,21 @@ def _power(left: Number, right: Number) -> Number:
     return power
 
 
-def _called(name: str, arguments: list[Number]) -> Number:
+def _call(name: str, arguments: list[Number]) -> Number:
     try:
-        return _checked(_FUNCTIONS[name](*arguments))
+        return _check(_FUNCTIONS[name](*arguments))
     except (TypeError, ValueError):
-        given = ", ".join(map(_written, arguments)) or "no numbers"
-        raise ValueError(f"{name} is not defined for {given}") from None
+        numbers = ", ".join(map(_written, arguments)) or "no numbers"
+        raise ValueError(f"{name} is not defined for {numbers}") from None
 
 
-def _checked(value: Number) -> Number:
+def _check(value: Number) -> Number:
     if value.bit_length() > MOST_BITS if isinstance(value, int) else not math.isfinite(value):
         raise OverflowError
     return value
 
 
-def _rounded(value: Number, digits: Number = 0) -> Number:
+def _round(value: Number, digits: Number = 0) -> Number:
     places = int(max(-400, min(400, digits)))  # with more nothing changes, but it would take long
     return round(value, places) if places else round(value)
 
@@ -145,7 +145,7 @@ _FUNCTIONS: Mapping[str, Callable[..., Number]] = {
     "sqrt": _root,
     "cbrt": math.cbrt,
     "abs": lambda *values: abs(*values),
-    "round": _rounded,
+    "round": _round,
     "floor": math.floor,
     "ceil": math.ceil,
     "min": lambda *values: min(values),

@@ -77,11 +77,11 @@ def _zone(wanted: str, given: str) -> tzinfo:
 def _zones() -> Mapping[str, str]:
     """The timezones by everything they may be called: their names, and their cities alone."""
     names = sorted(available_timezones())
-    found = {_spelling(name.rpartition("/")[2]): name for name in reversed(names)}  # of two cities the first in the alphabet
+    zones = {_spelling(name.rpartition("/")[2]): name for name in reversed(names)}  # of two cities the first in the alphabet
     for name, others in _ALSO.items():
         if name in names:
-            found |= dict.fromkeys(others.split(", "), name)
-    return found | {_spelling(name): name for name in names}
+            zones |= dict.fromkeys(others.split(", "), name)
+    return zones | {_spelling(name): name for name in names}
 
 
 def _spelling(name: str) -> str:

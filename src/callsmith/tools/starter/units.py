@@ -153,9 +153,9 @@ def convert_units(amount: float, from_unit: str, to_unit: str) -> str:
 
 def _unit(given: str) -> Unit:
     known, spelled = _known_units(), _spelling(given)
-    found = known.symbols.get(given.strip()) or known.spellings.get(spelled)
-    if found is not None:
-        return found
+    unit = known.symbols.get(given.strip()) or known.spellings.get(spelled)
+    if unit is not None:
+        return unit
     near = get_close_matches(spelled[:50], known.spellings, n=1)
     meant = f"; did you mean {known.spellings[near[0]].symbol}?" if near else "."
     listed = "; ".join(f"{quantity}: {_symbols(quantity)}" for quantity in _TABLE)
@@ -163,7 +163,7 @@ def _unit(given: str) -> Unit:
 
 
 def _symbols(quantity: str) -> str:
-    return ", ".join(one.symbol for one in dict.fromkeys(_known_units().symbols.values()) if one.quantity == quantity)
+    return ", ".join(unit.symbol for unit in dict.fromkeys(_known_units().symbols.values()) if unit.quantity == quantity)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,6 +11,7 @@ from callsmith.tools.wrap.caching import Cached
 from callsmith.tools.wrap.confirming import Confirmed
 from callsmith.tools.wrap.limiting import Limited, Rate, Shortened, Timed
 from callsmith.tools.wrap.naming import Filtered, Merged, Renamed, api_name
+from callsmith.tools.wrap.wrapper import ListedOnce
 
 __all__ = [
     "Audited",
@@ -18,6 +19,7 @@ __all__ = [
     "Confirmed",
     "Filtered",
     "Limited",
+    "ListedOnce",
     "Merged",
     "Rate",
     "Renamed",

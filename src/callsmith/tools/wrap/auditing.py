@@ -24,7 +24,8 @@ class Audited(Wrapper):
         self._audit = audit
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        execution, has_begun, began = await self._execution(call, context), False, time.perf_counter()
+        context = await self._with_tool(call, context)
+        execution, has_begun, began = _describe_execution(call, context), False, time.perf_counter()
 
         async def starting() -> None:
             nonlocal has_begun, began
@@ -51,26 +52,27 @@ class Audited(Wrapper):
                 seconds = round(time.perf_counter() - began, 6)
                 await self._audit(replace(execution, outcome=outcome or "internal_error", seconds=seconds))
 
-    async def _execution(self, call: Call, context: Context) -> Execution:
-        tool, decision, authority = await self._tool(call.name), context.decisions.get(call.id), context.authority
-        binding = tool.binding if tool else None
-        approval = decision if isinstance(decision, Approved) else None
-        given = call.arguments if approval is None or approval.arguments is None else approval.arguments
-        return Execution(
-            f"exec_{uuid4().hex[:24]}",
-            "tool",
-            call.name,
-            hash_arguments(given),
-            time.time(),
-            source=tool.source if tool else "",
-            digest=tool.digest if tool else "",
-            side_effects=tool is None or tool.side_effects,
-            subject=context.subject or (authority.subject if authority else ""),
-            via=authority.via if authority else (),
-            conversation=context.conversation,
-            trace_id=authority.trace_id if authority else "",
-            approved=bool(context.approved) or approval is not None,
-            approved_by=approval.by if approval else "",
-            bound_capability=binding.capability if binding else "",
-            bound_version=f"{binding.version[0]}.{binding.version[1]}" if binding else "",
-        )
+
+def _describe_execution(call: Call, context: Context) -> Execution:
+    tool, decision, authority = context.tool, context.decisions.get(call.id), context.authority
+    binding = tool.binding if tool else None
+    approval = decision if isinstance(decision, Approved) else None
+    arguments = call.arguments if approval is None or approval.arguments is None else approval.arguments
+    return Execution(
+        f"exec_{uuid4().hex[:24]}",
+        "tool",
+        call.name,
+        hash_arguments(arguments),
+        time.time(),
+        source=tool.source if tool else "",
+        digest=tool.digest if tool else "",
+        side_effects=tool is None or tool.side_effects,
+        subject=context.subject or (authority.subject if authority else ""),
+        via=authority.via if authority else (),
+        conversation=context.conversation,
+        trace_id=authority.trace_id if authority else "",
+        approved=bool(context.approved) or approval is not None,
+        approved_by=approval.by if approval else "",
+        bound_capability=binding.capability if binding else "",
+        bound_version=f"{binding.version[0]}.{binding.version[1]}" if binding else "",
+    )

@@ -45,10 +45,11 @@ class Cached(Wrapper):
         self._in_flight: dict[Key, _SharedCall] = {}
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        tool = await self._tool(call.name)
+        context = await self._with_tool(call, context)
+        tool = context.tool
         seconds = 0.0 if tool is None else self._seconds(tool)
         if tool is not None and seconds > 0:
-            items = self._shared(_key(tool, call, context), seconds, call, context)
+            items = self._share(_key(tool, call, context), seconds, call, context)
         else:
             items = self._toolset.call(call, context)
         try:
@@ -72,7 +73,7 @@ class Cached(Wrapper):
             for key in [key for key in cached if key[0] == whose]:
                 del cached[key]
 
-    async def _shared(self, key: Key, seconds: float, call: Call, context: Context) -> AsyncIterator[Item]:
+    async def _share(self, key: Key, seconds: float, call: Call, context: Context) -> AsyncIterator[Item]:
         now = asyncio.get_running_loop().time()
         entry = self._entries.get(key)
         if entry is not None and now - entry.since < seconds:

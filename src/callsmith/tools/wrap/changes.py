@@ -33,7 +33,7 @@ def _cut(text: str) -> str:
 
 
 def _diff(old: Json, new: Json) -> str:
-    before, after = (json.dumps(one, indent=1, sort_keys=True, default=dict) for one in (old, new))
+    before, after = (json.dumps(schema, indent=1, sort_keys=True, default=dict) for schema in (old, new))
     if len(before) + len(after) > _LONGEST_SCHEMA:
         return f"({len(before):,} characters before, {len(after):,} now)"
     changed = unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")

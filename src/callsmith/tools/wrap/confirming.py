@@ -25,7 +25,7 @@ class Confirmed(Wrapper):
     """Runs what the policy lets run, refuses what it forbids, and asks about the rest.
 
     Asking is one `ConfirmationNeeded` and no result; the answer comes as a decision in the next run's context. `expires` is how
-    many seconds a question stands; whoever takes the answer holds it to that. A decision counts for the definition that the
+    many seconds a question is open; whoever takes the answer holds it to that. A decision counts for the definition that the
     person was shown: for a tool that has changed since then the person is asked anew, and told what has changed.
     """
 
@@ -51,18 +51,18 @@ class Confirmed(Wrapper):
             shown = await self.tools()
             tool = self._known.get(call.name)
             if tool is None:
-                yield unknown_tool(call, [one.name for one in shown])
+                yield unknown_tool(call, [tool.name for tool in shown])
                 return
-            settled = self._decide(tool, call, context)
-            if not isinstance(settled, Call):
-                yield settled
+            permitted = self._decide(tool, call, context)
+            if not isinstance(permitted, Call):
+                yield permitted
                 return
-            needs_approval = self._judge(tool, settled, context).verdict == "ask"
-            inner = replace(context, approved=tool.digest) if needs_approval else context
+            needs_approval = self._judge(tool, permitted, context).verdict == "ask"
+            inner = replace(context, tool=tool, approved=tool.digest if needs_approval else context.approved)
             try:
-                async with closing(self._toolset.call(settled, inner)) as items:
+                async with closing(self._toolset.call(permitted, inner)) as items:
                     async for item in items:
-                        yield _passed_on(item, tool, settled if settled is not call else None)
+                        yield _pass_on(item, tool, permitted if permitted is not call else None)
                 return
             except ToolChanged:  # just now: it is judged again, as what it is
                 continue
@@ -78,11 +78,11 @@ class Confirmed(Wrapper):
         if decision is None and judged.verdict == "ask" and tool.grant not in context.granted:
             if context.earlier is not None:
                 return already_done(call, context.earlier)
-            return self._question(tool, call, _regranted(tool, judged.reason, context))
+            return self._question(tool, call, _explain_lost_grant(tool, judged.reason, context))
         if decision is not None and judged.verdict == "ask" and context.asked is not None:
-            asked = context.asked.get(call.id)
-            if asked is None or asked.digest != tool.digest:
-                change = describe_change(asked, tool) if asked else "it is not known what it was when that was asked"
+            tool_shown = context.asked.get(call.id)
+            if tool_shown is None or tool_shown.digest != tool.digest:
+                change = describe_change(tool_shown, tool) if tool_shown else "it is not known what it was when that was asked"
                 reason = f"{tool.name} is not the tool that was asked about: {change}. It has not run. Is it to run as it is now?"
                 return self._question(tool, call, reason)
         if decision is None or decision.arguments is None or decision.arguments == call.arguments:
@@ -105,14 +105,14 @@ class Confirmed(Wrapper):
         return policy.judge(tool, call)
 
 
-def _regranted(tool: Tool, reason: str, context: Context) -> str:
+def _explain_lost_grant(tool: Tool, reason: str, context: Context) -> str:
     """The reason, with a word on an earlier approval that was for another definition."""
-    if any(one.rpartition("@")[0] == tool.name or one == tool.name for one in context.granted):
+    if any(grant.rpartition("@")[0] == tool.name or grant == tool.name for grant in context.granted):
         return f"{reason}; it was approved for good, but its definition has changed since then"
     return reason
 
 
-def _passed_on(item: Item, tool: Tool, edited: Call | None) -> Item:
+def _pass_on(item: Item, tool: Tool, edited: Call | None) -> Item:
     """What a toolset reports. A question of its own is about the tool as it is known here."""
     if isinstance(item, ConfirmationNeeded) and item.tool is None:
         return replace(item, tool=tool)

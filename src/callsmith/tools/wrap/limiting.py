@@ -57,9 +57,9 @@ class Shortened(Wrapper):
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         async with closing(self._toolset.call(call, context)) as items:
             async for item in items:
-                yield self._shortened(item)
+                yield self._shorten(item)
 
-    def _shortened(self, item: Item) -> Item:
+    def _shorten(self, item: Item) -> Item:
         if isinstance(item, ToolProgress):
             return item if len(item.text) <= self._most else replace(item, text=cut_text(item.text, self._most))
         if not isinstance(item, Result):

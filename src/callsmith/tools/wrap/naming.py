@@ -17,8 +17,7 @@ from callsmith.core.failures import unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.functions import Tools, as_toolset
-from callsmith.tools.wrap.judging import judgements
-from callsmith.tools.wrap.wrapper import Item
+from callsmith.tools.wrap.wrapper import Item, judgements
 
 Prefix: TypeAlias = Literal["auto", "always", "never"]
 ToolFilter: TypeAlias = str | Iterable[str] | Callable[[Tool], bool]  # shell patterns of names, or a predicate
@@ -38,12 +37,20 @@ class Route:
 class Routed(ABC):
     """A toolset that shows the tools of others under names of its own, and translates the names in calls and results."""
 
+    _listed: Mapping[str, tuple[Tool, Route]] = {}  # by name, the tools as they were last shown, and what runs them
+
     @abstractmethod
     async def _routes(self) -> Mapping[str, Route]:
         """What runs the tools, by the names they are shown under."""
 
     async def tools(self) -> Sequence[Tool]:
-        return [_renamed(route.tool, name) for name, route in (await self._routes()).items()]
+        self._listed = {name: (self._show(name, route), route) for name, route in (await self._routes()).items()}
+        return [tool for tool, _ in self._listed.values()]
+
+    def _show(self, name: str, route: Route) -> Tool:
+        """The tool under its name here: the same object as long as nothing has changed, so that caches know it."""
+        shown, last = self._listed.get(name, (None, None))
+        return shown if shown and last and last.tool is route.tool else _rename(route.tool, name)
 
     async def judgements(self) -> Mapping[str, Judgement]:
         """What the policies inside say of each tool, by the name it is shown under."""
@@ -54,24 +61,26 @@ class Routed(ABC):
         return {name: known[inner] for name, (known, inner) in inside.items() if inner in known}
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        routes = await self._routes()
-        if call.name not in routes:
-            yield unknown_tool(call, routes)
-            return
-        route = routes[call.name]
+        shown, route = self._listed.get(call.name, (None, None))
+        if route is None or shown is not context.tool:  # nobody has listed it, or it has been listed anew since
+            routes = await self._routes()
+            if call.name not in routes:
+                yield unknown_tool(call, routes)
+                return
+            route = routes[call.name]
         if context.approved and context.approved != route.tool.digest:
             raise ToolChanged(call.name)
         # Grants are for outer names: inside, the same name may be another tool.
-        is_granted = bool(context.granted) and _renamed(route.tool, call.name).grant in context.granted
+        is_granted = bool(context.granted) and _rename(route.tool, call.name).grant in context.granted
         granted = frozenset({route.tool.grant} if is_granted else ())
         inner = replace(call, name=route.tool.name)
-        async with closing(route.toolset.call(inner, replace(context, granted=granted))) as items:
+        async with closing(route.toolset.call(inner, replace(context, granted=granted, tool=route.tool))) as items:
             async for item in items:
                 match item:
                     case Result():
                         yield replace(item, name=call.name)
                     case ConfirmationNeeded():
-                        tool = None if item.tool is None else _renamed(item.tool, call.name)
+                        tool = None if item.tool is None else _rename(item.tool, call.name)
                         yield replace(item, call=replace(item.call, name=call.name), tool=tool)
                     case CallDeferred():
                         yield replace(item, call=replace(item.call, name=call.name))
@@ -89,15 +98,15 @@ class Merged(Routed):
     """
 
     def __init__(self, *toolsets: Toolset | list[Callable[..., Any]] | tuple[str, Tools], prefix: Prefix = "auto") -> None:
-        parts = [one if isinstance(one, tuple) else ("", one) for one in toolsets]
+        parts = [toolset if isinstance(toolset, tuple) else ("", toolset) for toolset in toolsets]
         self._parts = [(label, as_toolset(tools)) for label, tools in parts]
         self._prefix = prefix
 
     async def _routes(self) -> Mapping[str, Route]:
-        found = [(label, Route(toolset, tool)) for label, toolset in self._parts for tool in await toolset.tools()]
-        counts = Counter(route.tool.name for _, route in found)
+        listed = [(label, Route(toolset, tool)) for label, toolset in self._parts for tool in await toolset.tools()]
+        counts = Counter(route.tool.name for _, route in listed)
         routes: dict[str, Route] = {}
-        for label, route in found:
+        for label, route in listed:
             name = route.tool.name
             if self._prefix == "always" or (self._prefix == "auto" and counts[name] > 1):
                 name = _UNFIT.sub("_", f"{label or route.tool.source or 'tools'}_") + name
@@ -121,11 +130,11 @@ class Renamed(Routed):
 
     async def _routes(self) -> Mapping[str, Route]:
         tools, rule = await self._toolset.tools(), self._rule
-        given = {tool.name: rule(tool.name) if rule else self._table.get(tool.name, tool.name) for tool in tools}
-        counts = Counter(given.values())
+        names = {tool.name: rule(tool.name) if rule else self._table.get(tool.name, tool.name) for tool in tools}
+        counts = Counter(names.values())
         routes: dict[str, Route] = {}
         for tool in tools:
-            name = given[tool.name]
+            name = names[tool.name]
             if rule and counts[name] > 1 and name != tool.name:
                 name = _with_hash(name, tool.name)
             if name in routes:
@@ -156,7 +165,7 @@ def api_name(name: str) -> str:
     return fit if len(fit) <= LONGEST_NAME else _with_hash(fit, name)
 
 
-def _renamed(tool: Tool, name: str) -> Tool:
+def _rename(tool: Tool, name: str) -> Tool:
     """The tool under another name. `original` stays the name at its source."""
     return tool if tool.name == name else replace(tool, name=name, original=tool.original or tool.name)
 

@@ -44,8 +44,10 @@ class Outcome:
 
 def scenarios(revision: str) -> Iterator[Scenario]:
     """What a revision requires of clients, then what it only reports."""
-    told = subprocess.run(["conformance", "list", "--requirements", revision], check=True, capture_output=True, text=True).stdout
-    required, _, reported = told.partition("never scored")
+    listing = subprocess.run(
+        ["conformance", "list", "--requirements", revision], check=True, capture_output=True, text=True
+    ).stdout
+    required, _, reported = listing.partition("never scored")
     _, _, required = required.partition("Client scenarios")
     yield from (Scenario(revision, name, True) for name in re.findall(r"^\s+- (\S+)", required, re.MULTILINE))
     yield from (Scenario(revision, name, False) for name in re.findall(r"^\s+- (\S+) \[client\]", reported, re.MULTILINE))

@@ -62,7 +62,7 @@ class CallConnection:
         if refusal := self._refusal():
             await refuse(self._socket.scope, self._socket.receive, self._socket.send, refusal)
             return
-        with self._service.sockets.counted():
+        with self._service.sockets.count_open():
             await self._socket.accept(SUBPROTOCOL)
             await until_first_ends(self._receive(), self._answer(), self._leave(), self._writer.wait_until_stalled())
 

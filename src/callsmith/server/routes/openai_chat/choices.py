@@ -9,13 +9,12 @@ from starlette.responses import Response
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent
-from callsmith.server.http.frames import encode
+from callsmith.server.http.frames import encode, failure_frame
 from callsmith.server.http.streams import JsonResponse, merge_streams, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.wire.extensions import ToolOptions
 from callsmith.wire.openai.chat import ChatRequest
 from callsmith.wire.openai.chat_events import ChoicesWriter, Heading, write_choices
-from callsmith.wire.openai.common import write_error
 from callsmith.wire.sse import DONE, write_frame
 
 
@@ -25,7 +24,7 @@ async def answer_choices(
     """The response to a request that wants more than one answer."""
     answers = _answers(service, chat, options)
     if chat.stream:
-        return service.stream(_frames(answers, heading), _failure_frame)
+        return service.stream(_frames(answers, heading), failure_frame)
     return JsonResponse(write_choices(await unless_disconnected(request.receive, _all(answers)), heading))
 
 
@@ -37,7 +36,7 @@ def _answers(service: Service, chat: ChatRequest, options: ToolOptions) -> list[
     seed = request.sampling.seed
     seeds = [None if seed is None else seed + number for number in range(chat.n)]
     return [
-        service.answers.answer(model, replace(request, sampling=replace(request.sampling, seed=one)), options) for one in seeds
+        service.answers.answer(model, replace(request, sampling=replace(request.sampling, seed=seed)), options) for seed in seeds
     ]
 
 
@@ -58,7 +57,3 @@ async def _all(answers: Sequence[AsyncIterator[ModelEvent]]) -> list[list[ModelE
         async for number, event in items:
             whole[number].append(event)
     return whole
-
-
-def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(encode(write_error(error).body))

@@ -13,7 +13,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent, Stopped
 from callsmith.core.values import Json
 from callsmith.server.http.dialects import dialect_of
-from callsmith.server.http.frames import CachedFrames, encode
+from callsmith.server.http.frames import CachedFrames, encode, failure_frame
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.routes.openai_chat.choices import answer_choices
 from callsmith.server.service import Service
@@ -22,7 +22,7 @@ from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, read_extens
 from callsmith.wire.model_lists.codex import QUERY, write_codex_models
 from callsmith.wire.openai.chat import read_request
 from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
-from callsmith.wire.openai.common import write_error, write_failure
+from callsmith.wire.openai.common import write_failure
 from callsmith.wire.sse import DONE, write_frame
 
 # What other servers have and this one has not.
@@ -39,18 +39,18 @@ def routes(service: Service) -> list[Route]:
         chat = await bodies.read_with(read_request, body)
         chat = replace(chat, model=service.models.resolve(chat.model))
         options, session = read_extensions(body)
-        asked = replace(chat.request, session=session)
+        model_request = replace(chat.request, session=session)
         heading = Heading(
             f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy, chat.shows_thoughts
         )
-        beside = AnswerExtensions(options.shows_events)
+        extensions = AnswerExtensions(options.shows_events)
         if chat.n > 1:
-            return await answer_choices(service, replace(chat, request=asked), heading, options, request)
-        events = service.answers.events(service.models.get(chat.model), asked, options)
+            return await answer_choices(service, replace(chat, request=model_request), heading, options, request)
+        events = service.answers.events(service.models.get(chat.model), model_request, options)
         if chat.stream:
-            return service.stream(_frames(events, heading, beside), _failure_frame)
-        said = await unless_disconnected(request.receive, _all(events, beside))
-        return JsonResponse(beside.end(write_response(said, heading), whole=True))
+            return service.stream(_frames(events, heading, extensions), failure_frame)
+        said = await unless_disconnected(request.receive, _all(events, extensions))
+        return JsonResponse(extensions.end(write_response(said, heading), whole=True))
 
     async def models(request: Request) -> Response:
         listed = service.models.list_visible()
@@ -73,43 +73,39 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
-async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading, beside: AnswerExtensions) -> AsyncIterator[bytes]:
+async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading, extensions: AnswerExtensions) -> AsyncIterator[bytes]:
     writer = ChunkWriter(heading)
-    frames = CachedFrames[AnswerEvent](lambda event: _written(_chunks(event, writer, beside)))
+    frames = CachedFrames[AnswerEvent](lambda event: _encode_chunks(_chunks(event, writer, extensions)))
     async with closing(events) as items:
         async for event in items:
             if frame := frames.encode_event(event):
                 yield frame
-    yield _written(writer.close()) + write_frame(DONE.encode())
+    yield _encode_chunks(writer.close()) + write_frame(DONE.encode())
 
 
-def _written(chunks: Iterable[Json]) -> bytes:
+def _encode_chunks(chunks: Iterable[Json]) -> bytes:
     return b"".join(write_frame(encode(chunk)) for chunk in chunks)
 
 
-def _chunks(event: AnswerEvent, writer: ChunkWriter, beside: AnswerExtensions) -> list[dict[str, Json]]:
+def _chunks(event: AnswerEvent, writer: ChunkWriter, extensions: AnswerExtensions) -> list[dict[str, Json]]:
     if isinstance(event, TOOL_EVENTS):
-        added = beside.add(event)
+        added = extensions.add(event)
         if added is None:
             return []
         *opening, last = writer.pause()
         return [*opening, {**last, "callsmith": added}]
     chunks = writer.write(event)
     if isinstance(event, Stopped):
-        chunks[0] = beside.end(chunks[0], whole=False)
+        chunks[0] = extensions.end(chunks[0], whole=False)
     return chunks
 
 
-async def _all(events: AsyncIterator[AnswerEvent], beside: AnswerExtensions) -> list[ModelEvent]:
+async def _all(events: AsyncIterator[AnswerEvent], extensions: AnswerExtensions) -> list[ModelEvent]:
     said: list[ModelEvent] = []
     async with closing(events) as items:
         async for event in items:
             if isinstance(event, TOOL_EVENTS):
-                beside.add(event)
+                extensions.add(event)
             else:
                 said.append(event)
     return said
-
-
-def _failure_frame(error: BaseException) -> bytes:
-    return _written([write_error(error).body])

@@ -25,7 +25,7 @@ def write_document(routes: Iterable[BaseRoute], *, has_keys: bool) -> dict[str, 
     """The document for these routes."""
     known, components = _tables()
     paths: dict[str, dict[str, Json]] = {}
-    for method, path in _served(routes):
+    for method, path in _list_served(routes):
         tag, operation = known.get(f"{method} {path}", ("Others", Operation(f"{method} {path}")))
         paths.setdefault(path, {})[method.lower()] = {"tags": [tag], **_write_operation(f"{method} {path}", operation)}
     security = {"securitySchemes": {"key": {"type": "http", "scheme": "bearer"}}} if has_keys else {}
@@ -54,7 +54,7 @@ def _tables() -> tuple[dict[str, tuple[str, Operation]], dict[str, Schema]]:
     }
 
 
-def _served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
+def _list_served(routes: Iterable[BaseRoute]) -> Iterator[tuple[str, str]]:
     """The methods and paths of these routes; a WebSocket begins with a GET."""
     for route in routes:
         if isinstance(route, Route | WebSocketRoute):

@@ -85,7 +85,7 @@ class LiveResponse:
             yield frames.write(ending)
 
     async def keep(self) -> None:
-        """Store the response as it stands, if that is possible."""
+        """Store the response as it is now, if that is possible."""
         with suppress(CallsmithError):
             await self._keep(self.writer.response())
 

@@ -56,7 +56,7 @@ class ResponsesConnection:
             error = HTTPException(429, f"there are {most} connections of this caller already: close one, or use it")
             await refuse(self._socket.scope, self._socket.receive, self._socket.send, error)
             return
-        with sockets.counted():
+        with sockets.count_open():
             await self._socket.accept()
             await until_first_ends(self._receive(), self._answer_all(), self._leave(), self._writer.wait_until_stalled())
 
@@ -116,9 +116,9 @@ class ResponsesConnection:
             return encode(_with_stream_id(event, stream_id)) + b"\n"
 
         stored = self._dialect.stored(self._recent)
-        asked = {key: value for key, value in body.data.items() if key not in _TRANSPORT_FIELDS}
+        fields = {key: value for key, value in body.data.items() if key not in _TRANSPORT_FIELDS}
         generates = body.flag("generate") is not False
-        answer = self._dialect.answer(await self._dialect.read(asked, stored), stored, generates=generates)
+        answer = self._dialect.answer(await self._dialect.read(fields, stored), stored, generates=generates)
         try:
             async with closing(answer.frames(frame)) as frames:
                 async for lines in frames:

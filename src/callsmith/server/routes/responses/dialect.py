@@ -56,17 +56,17 @@ class ResponsesDialect:
         earlier = await with_outcomes(list(before.earlier.values()), approvals, decided)
         if isinstance(body.get("input"), list):
             body["input"] = await with_outcomes(body["input"], approvals, decided)
-        asked = await bodies.read_with(read_request, body, earlier, before.known)
-        if asked.store and not before.is_stored:
+        parsed = await bodies.read_with(read_request, body, earlier, before.known)
+        if parsed.store and not before.is_stored:
             raise UsageError("store: what goes on from a response that was not stored cannot be stored", field="store")
-        if asked.store:
+        if parsed.store:
             await self.service.store.ensure()  # before an answer is given that could not be stored
         options, session = read_extensions(body)
-        name = self.service.models.resolve(asked.model)
-        asked = replace(asked, model=name, request=replace(asked.request, session=session or before.conversation))
-        shows_items = bool(asked.servers) or options.shows_events
-        options = replace(options, sources=sources_of(asked.servers), shows_tool_items=shows_items)
-        return ReadRequest(asked, before, options)
+        name = self.service.models.resolve(parsed.model)
+        parsed = replace(parsed, model=name, request=replace(parsed.request, session=session or before.conversation))
+        shows_items = bool(parsed.servers) or options.shows_events
+        options = replace(options, sources=sources_of(parsed.servers), shows_tool_items=shows_items)
+        return ReadRequest(parsed, before, options)
 
     def answer(self, asked: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> LiveResponse:
         """The answer to a request, about to be given; an empty one, if it is only there to be gone on from."""

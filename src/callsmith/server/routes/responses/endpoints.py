@@ -45,19 +45,19 @@ class _Endpoints:
         self._background = BackgroundResponses(self.dialect)
 
     async def create(self, request: Request) -> Response:
-        asked = await self._read(request)
-        if asked.request.background:
-            background = await self._background.start(asked)
-            return self._stream(background) if asked.request.stream else JsonResponse(background.response())
-        answer = self.dialect.answer(asked, self.dialect.stored())
-        if asked.request.stream:
+        parsed = await self._read(request)
+        if parsed.request.background:
+            background = await self._background.start(parsed)
+            return self._stream(background) if parsed.request.stream else JsonResponse(background.response())
+        answer = self.dialect.answer(parsed, self.dialect.stored())
+        if parsed.request.stream:
             return self._service.stream(answer.frames(), answer.failure)
         return JsonResponse(await unless_disconnected(request.receive, answer.whole()))
 
     async def input_tokens(self, request: Request) -> Response:
-        asked = await self._read(request)
-        model = asked.request.model
-        counted = await self._service.answers.count(self._service.models.get(model), asked.request.request, asked.options)
+        parsed = await self._read(request)
+        model = parsed.request.model
+        counted = await self._service.answers.count(self._service.models.get(model), parsed.request.request, parsed.options)
         if counted is None:
             raise UsageError(f"the model {model!r} cannot count tokens", field="model")
         return JsonResponse({"object": "response.input_tokens", "input_tokens": counted})
@@ -75,7 +75,7 @@ class _Endpoints:
                 raise UsageError("stream: only responses in the background are streamed again, for some time", field="stream")
             after = query.get("starting_after", "-1")
             if not after.removeprefix("-").isdecimal() or len(after) > 18:
-                raise UsageError(f"starting_after: {after!r} is no sequence number", field="starting_after")
+                raise UsageError(f"starting_after: expected a sequence number, got {after!r}", field="starting_after")
             return self._stream(background, max(0, int(after) + 1))
         if background is not None and background.answer.writer.ended:
             await background.over.wait()  # whoever is told of the end finds it stored

@@ -112,7 +112,7 @@ class StoredResponses:
                 raise UsageError("previous_response_id: this response is not complete", field="previous_response_id")
             ids = [*previous.earlier, *previous.input, *previous.output]
             earlier = await self.items.get(ids)
-            if len(earlier) < len(set(ids)):  # a response it stands on was deleted
+            if len(earlier) < len(set(ids)):  # a response it builds on was deleted
                 raise NotStored(needs.previous, previous=True)
             conversation = previous.conversation
         return EarlierItems(earlier, known, conversation)
@@ -147,7 +147,7 @@ class StoredResponses:
         return {**stored.response, "output": list(items.values())}
 
     async def input_items(self, id: str) -> list[Json]:
-        """All that the model was told, the conversation before it included."""
+        """All that the model was given, with the conversation before it."""
         stored = await self._stored(id)
         return list((await self.items.get([*stored.earlier, *stored.input])).values())
 

@@ -53,8 +53,8 @@ def _visible(counters: Counters) -> Counters:
     http = current_request()
     if http is None or is_admin():
         return counters
-    models = {name: one for name, one in counters.models.items() if matches(name, http.models)}
-    tools = {name: one for name, one in counters.tools.items() if matches(name, http.tools)}
+    models = {name: counts for name, counts in counters.models.items() if matches(name, http.models)}
+    tools = {name: counts for name, counts in counters.tools.items() if matches(name, http.tools)}
     return replace(counters, models=models, tools=tools)
 
 
@@ -139,11 +139,11 @@ def _of_upstreams(upstreams: Mapping[str, Sequence[UpstreamStatus]]) -> Iterator
     answering = GaugeMetricFamily("callsmith_upstream_answering", "Requests that a server is answering.", labels=labels)
     up = GaugeMetricFamily("callsmith_upstream_up", "1 if a server gets new requests, else 0.", labels=labels)
     for model, servers in upstreams.items():
-        for one in servers:
-            requests.add_metric((model, one.url), one.requests)
-            failures.add_metric((model, one.url), one.failures)
-            answering.add_metric((model, one.url), one.answering)
-            up.add_metric((model, one.url), one.state == "up")
+        for server in servers:
+            requests.add_metric((model, server.url), server.requests)
+            failures.add_metric((model, server.url), server.failures)
+            answering.add_metric((model, server.url), server.answering)
+            up.add_metric((model, server.url), server.state == "up")
     yield from (requests, failures, answering, up) if upstreams else ()
 
 

@@ -31,11 +31,11 @@ def turn_routes(service: Service) -> list[Route]:
 
     async def turns(request: Request) -> Response:
         limit = read_number(request, "limit", 20, _MOST_TURNS)
-        return JsonResponse({"object": "list", "data": [_view(one) for one in _visible(service)[:limit]]})
+        return JsonResponse({"object": "list", "data": [_view(recorded) for recorded in _visible(service)[:limit]]})
 
     async def telemetry(request: Request) -> Response:
         minutes = read_number(request, "minutes", 60, _MOST_MINUTES)
-        return JsonResponse(asdict(summarize((one.turn for one in _visible(service)), time.time(), minutes)))
+        return JsonResponse(asdict(summarize((recorded.turn for recorded in _visible(service)), time.time(), minutes)))
 
     return [Route("/v1/turns", turns), Route("/v1/telemetry", telemetry)]
 
@@ -45,6 +45,11 @@ def _visible(service: Service) -> list[CallerTurn]:
     return service.answers.turns.latest(None if is_admin() else (caller(),))
 
 
-def _view(one: CallerTurn) -> Json:
-    decided = write_decision(one.turn.decision)
-    return {**asdict(one.turn), **decided, "request_id": one.request, **({"caller": one.caller} if one.caller else {})}
+def _view(recorded: CallerTurn) -> Json:
+    decided = write_decision(recorded.turn.decision)
+    return {
+        **asdict(recorded.turn),
+        **decided,
+        "request_id": recorded.request,
+        **({"caller": recorded.caller} if recorded.caller else {}),
+    }
