@@ -57,8 +57,8 @@ def licence(package: Distribution) -> str:
     data = package.metadata
     if stated := data.get("License-Expression"):
         return stated
-    classifiers = [one.rpartition(" :: ")[2] for one in data.get_all("Classifier") or () if one.startswith("License ::")]
-    named = [one for one in classifiers if one != "OSI Approved"]
+    classifiers = [item.rpartition(" :: ")[2] for item in data.get_all("Classifier") or () if item.startswith("License ::")]
+    named = [classifier for classifier in classifiers if classifier != "OSI Approved"]
     return ", ".join(named) or (data.get("License") or "").strip().splitlines()[0]
 
 

@@ -158,7 +158,7 @@ class Sourced:
         self._source = source
 
     async def tools(self) -> Sequence[Tool]:
-        return [replace(one, source=self._source) for one in await self._functions.tools()]
+        return [replace(tool, source=self._source) for tool in await self._functions.tools()]
 
     def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | ConfirmationNeeded | Result]:
         return self._functions.call(call, context)

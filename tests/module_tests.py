@@ -60,7 +60,7 @@ class Project:
 
     def listed_tests(self, module: str) -> list[str]:
         """The test files that the table's rows name for the module."""
-        patterns = [test for row in self.table if any(_matches(module, one) for one in row.modules) for test in row.tests]
+        patterns = [test for row in self.table if any(_matches(module, item) for item in row.modules) for test in row.tests]
         return [test for pattern in patterns for test in self.tests if _matches(test, pattern)]
 
     def importing_tests(self, module: str) -> set[str]:
@@ -75,7 +75,7 @@ class Project:
         for steps in itertools.count():
             if dotted in edge:
                 return steps
-            edge = {name for one in edge for name in self._imports(one)} - seen
+            edge = {name for item in edge for name in self._imports(item)} - seen
             seen |= edge
             if not edge:
                 return None

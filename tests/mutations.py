@@ -79,7 +79,7 @@ def _changes(node: ast.AST, function: str) -> Iterator[Change]:
         if _is_left_alone(child):
             continue
         if isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef):
-            if child.name not in UNTOLD and not any("overload" in ast.unparse(one) for one in child.decorator_list):
+            if child.name not in UNTOLD and not any("overload" in ast.unparse(decorator) for decorator in child.decorator_list):
                 for statement in child.body:
                     yield from _of(statement, child.name)
                     yield from () if _is_left_alone(statement) else _changes(statement, child.name)

@@ -30,7 +30,7 @@ def programs() -> Path | None:
     """The folder with initdb and postgres: that of Debian's packages, or that in which initdb is found."""
     folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda one: int(one.parent.name), reverse=True)
     found = shutil.which("initdb")
-    return next((one for one in folders if (one / "initdb").exists()), Path(found).parent if found else None)
+    return next((folder for folder in folders if (folder / "initdb").exists()), Path(found).parent if found else None)
 
 
 def why_not() -> str:
@@ -47,7 +47,7 @@ def why_not() -> str:
 
 
 def _ordinary_user() -> str:
-    known = {one.pw_name for one in pwd.getpwall()}
+    known = {item.pw_name for item in pwd.getpwall()}
     return next((name for name in ("postgres", "nobody") if name in known), "")
 
 

@@ -36,7 +36,7 @@ def marked() -> dict[str, list[str]]:
 def _marks(tree: ast.Module) -> Iterator[tuple[str, str]]:
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-            yield from ((number, node.name) for one in node.decorator_list for number in _numbers(one))
+            yield from ((number, node.name) for decorator in node.decorator_list for number in _numbers(decorator))
         elif isinstance(node, ast.Assign) and any(
             isinstance(name, ast.Name) and name.id == "pytestmark" for name in node.targets
         ):

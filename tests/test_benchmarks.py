@@ -18,7 +18,7 @@ _feed, _close = Reader.feed, Reader.close
 def _judged(monkeypatch: pytest.MonkeyPatch, what: Any) -> list[guard.Found]:
     """One check, of one format."""
     monkeypatch.setattr(guard, "formats", lambda: {"hermes": format_named("hermes")})
-    (check,) = (one for one in guard.CHECKS if one.measure is what)
+    (check,) = (item for item in guard.CHECKS if item.measure is what)
     return guard.judge([check])
 
 
@@ -63,10 +63,10 @@ def test_the_guard_ends_with_what_is_too_slow_and_measures_again_what_was_slow_o
     once = iter((9.0, 1.0))
     checks = (guard.Check("slow once", lambda: next(once), 1, 5), guard.Check("always slow", lambda: 9.0, 1, 5))
     monkeypatch.setattr(guard, "CHECKS", checks)
-    with pytest.raises(SystemExit) as told:
+    with pytest.raises(SystemExit) as raised:
         guard.main("")
-    assert "always slow: 9, where 1 is usual and 5 the limit" in str(told.value)
-    assert "slow once" not in str(told.value)
+    assert "always slow: 9, where 1 is usual and 5 the limit" in str(raised.value)
+    assert "slow once" not in str(raised.value)
 
 
 def test_measurements_of_a_run_are_one_line_of_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -68,7 +68,7 @@ def test_a_tool_a_grammar_and_an_answer_take_what_is_said_and_nothing_when_they_
 @pytest.mark.req("R175")
 def test_a_token_is_found_under_a_grammar_in_about_the_time_that_is_said() -> None:
     ours, tools = grammar.Ours(vocabulary(), "hermes"), [grammar.tool(number) for number in range(10)]
-    calls = [Call(one.name, {"city": grammar.CITY, "unit": "celsius", "loud": True}) for one in tools]
+    calls = [Call(tool.name, {"city": grammar.CITY, "unit": "celsius", "loud": True}) for tool in tools]
     ((text, kept),) = rows("R175").values()
     *_, chosen, _, _ = min((ours.text_row(tools, calls) for _ in range(3)), key=lambda row: row[-3])
     assert chosen / 1e3 < 5 * first_number(text)  # other machines are slower, and busy; a mistake in the way is a hundredfold

@@ -32,7 +32,7 @@ def test_the_page_lists_what_is_installed():
 def test_nothing_is_unpickled():
     for path in (ROOT / "src").rglob("*.py"):
         for node in ast.walk(ast.parse(path.read_text("utf-8"))):
-            names = [one.name for one in node.names] if isinstance(node, ast.Import) else []
+            names = [name.name for name in node.names] if isinstance(node, ast.Import) else []
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             assert not UNSAFE & {name.partition(".")[0] for name in names}, path
             assert not (isinstance(node, ast.Attribute) and ast.unparse(node) in ("marshal.loads", "marshal.load")), path

@@ -42,12 +42,12 @@ def composed() -> Any:
 
 def manifests() -> dict[str, Any]:
     """What is described for Kubernetes, by kind."""
-    return {one["kind"]: one for one in yaml.safe_load_all(KUBERNETES.read_text("utf-8"))}
+    return {item["kind"]: item for item in yaml.safe_load_all(KUBERNETES.read_text("utf-8"))}
 
 
 def served(arguments: list[str], environment: dict[str, str], file: Path | None = None) -> EffectiveSettings:
     """The settings that `callsmith serve` with these arguments comes to; an unknown option or setting is an error."""
-    options = {name: one for one in setting_options() for name in one.flag.names}
+    options = {name: setting_option for setting_option in setting_options() for name in setting_option.flag.names}
     command, *rest = arguments
     assert command == "serve"
     given: dict[str, Any] = {}
@@ -89,7 +89,7 @@ async def test_what_kubernetes_starts_is_known_to_the_server_and_its_probes_are_
     file = tmp_path / "callsmith.toml"
     file.write_text(found["ConfigMap"]["data"]["callsmith.toml"], "utf-8")
     environment = {
-        one["name"]: found["Secret"]["stringData"][one["valueFrom"]["secretKeyRef"]["key"]] for one in container["env"]
+        item["name"]: found["Secret"]["stringData"][item["valueFrom"]["secretKeyRef"]["key"]] for item in container["env"]
     }
     settings = served(container["args"], environment, file).settings
     assert settings.store is not None and settings.store.startswith("postgresql://")
@@ -137,7 +137,7 @@ def test_the_manifest_fits_the_strict_schema_of_kubernetes(kind: str):
     name = "-".join([kind.lower(), *manifest["apiVersion"].split("/")])
     path = _schema(f"kubernetes_validate/kubernetes-json-schema/v*-local-strict/{name}.json")
     files = (path, path.with_name("_definitions.json"))
-    own, shared = (json.loads(one.read_text("utf-8").replace(f'"{DEFINED}#', '"#')) for one in files)
+    own, shared = (json.loads(file.read_text("utf-8").replace(f'"{DEFINED}#', '"#')) for file in files)
     schema = {name: value for name, value in own.items() if name != "$id"} | {"$defs": shared["$defs"]}
     jsonschema_rs.validator_for(schema).validate(manifest)
     with pytest.raises(jsonschema_rs.ValidationError):

@@ -355,12 +355,12 @@ def test_a_toy_changes_no_file_but_those_of_its_row(row: str):
 
 @pytest.mark.parametrize("row", OUTSIDE_TOYS)
 def test_a_toy_from_outside_is_where_its_row_says(row: str):
-    told = " ".join(rows(OUTSIDE)[row])
+    text = " ".join(rows(OUTSIDE)[row])
     for name in OUTSIDE_TOYS[row].files:
         if name.startswith("callsmith."):
-            assert f"entry point in `{name}`" in told
+            assert f"entry point in `{name}`" in text
         elif name.startswith("config/"):
-            assert f"config folder, `{name.split('/')[1]}/`" in told
+            assert f"config folder, `{name.split('/')[1]}/`" in text
 
 
 def test_the_contracts_that_the_page_names_are_there():

@@ -19,7 +19,7 @@ def test_a_file_is_written_replaced_and_nothing_else_is_left(tmp_path: Path, con
     path.write_text("old")
     assert write_file(path, content) == path
     assert path.read_bytes() == (content.encode() if isinstance(content, str) else content)
-    assert [one.name for one in tmp_path.iterdir()] == ["a.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["a.json"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="permissions of POSIX")
@@ -37,7 +37,7 @@ def test_a_file_that_is_there_already_is_kept_where_that_is_wanted(tmp_path: Pat
     write_file(path, "first", keeps_existing=True)
     write_file(path, "second", keeps_existing=True)
     assert path.read_text() == "first"
-    assert [one.name for one in tmp_path.iterdir()] == ["key"]
+    assert [path.name for path in tmp_path.iterdir()] == ["key"]
 
 
 def test_a_link_stays_and_the_file_behind_it_is_replaced(tmp_path: Path):
@@ -56,4 +56,4 @@ def test_what_cannot_be_written_leaves_the_old_file(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="full"):
         write_file(path, "new")
-    assert path.read_text() == "old" and [one.name for one in tmp_path.iterdir()] == ["a"]
+    assert path.read_text() == "old" and [path.name for path in tmp_path.iterdir()] == ["a"]

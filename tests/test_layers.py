@@ -122,7 +122,7 @@ def _imports(tree: ast.AST, place: Path, root: Path) -> Iterator[tuple[int, str]
             module = ".".join(filter(None, (base, node.module)))
             names = [alias.name for alias in node.names]
             found = [f"{module}.{name}" if module == "callsmith" or _is_module(module, name, root) else module for name in names]
-            yield from ((node.lineno, one) for one in dict.fromkeys(found))
+            yield from ((node.lineno, fromkey) for fromkey in dict.fromkeys(found))
 
 
 def _is_module(package: str, name: str, root: Path) -> bool:

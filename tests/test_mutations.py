@@ -33,7 +33,7 @@ KINDS = {"comparison", "bound", "branch", "returned value", "and/or", "removed s
 )
 def test_one_thing_is_changed(statement: str, changed: set[str]) -> None:
     source = f"async def f(a, b=1 < 2):\n    {statement}\n"
-    assert {one.apply(source).splitlines()[1].strip() for one in mutations("core/a.py", source)} == changed
+    assert {mutation.apply(source).splitlines()[1].strip() for mutation in mutations("core/a.py", source)} == changed
 
 
 def test_what_no_test_should_notice_is_left_alone() -> None:

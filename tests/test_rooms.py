@@ -66,9 +66,9 @@ SMOKE = dedent("""
     from callsmith.cli.main import app
 
     for arguments in (["--help"], ["serve", "--help"], ["serve", "--print-config"]):
-        told = CliRunner().invoke(app, arguments)
-        assert told.exit_code == 0, told.output
-        print(told.output)
+        result = CliRunner().invoke(app, arguments)
+        assert result.exit_code == 0, told.output
+        print(result.output)
     print(*(name for name in sys.modules if name.startswith("callsmith")))
 """)
 

@@ -55,10 +55,10 @@ def is_json(text: str) -> bool:
 
 def declared(case: Case) -> list[Any]:
     """The tools of a case as a request declares them, and those that are called besides, with any arguments."""
-    functions = {one["name"]: one for one in (entry.get("function", entry) for entry in case.row.get("tools") or [])}
+    functions = {item["name"]: item for item in (entry.get("function", entry) for entry in case.row.get("tools") or [])}
     names = [call["name"] for call in case.row["expected_calls"] or []]
     called = {name: {"name": name} for name in names if TOOL_NAME.fullmatch(name)}
-    return [{"type": "function", "function": one} for one in (called | functions).values()]
+    return [{"type": "function", "function": item} for item in (called | functions).values()]
 
 
 @cache

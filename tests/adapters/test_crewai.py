@@ -18,8 +18,8 @@ from callsmith import Approved, Confirmed, Denied, Functions, run_sync
 from callsmith.adapters.crewai import CallsmithLLM, from_crewai, to_crewai
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
-from tests.adapters.told import add, get_weather, pay, told
-from tests.adapters.told import calling_all as calling
+from tests.adapters.scripted import add, get_weather, pay, scripted_model
+from tests.adapters.scripted import calling_all as calling
 
 pytestmark = pytest.mark.crewai
 
@@ -38,7 +38,7 @@ ADD = {
 
 
 def llm(*replies: str, **more: Any) -> tuple[CallsmithLLM, Scripted]:
-    model, engine = told(*replies)
+    model, engine = scripted_model(*replies)
     return CallsmithLLM(model, **more), engine
 
 
@@ -54,7 +54,7 @@ def test_a_toolset_becomes_tools() -> None:
     wrong = weather.run(town="Bonn")
     assert isinstance(wrong, ToolFailure)
     assert "invalid_arguments" in wrong.message
-    assert [one.cache_function({}, "") for one in (weather, adding)] == [True, False]
+    assert [item.cache_function({}, "") for item in (weather, adding)] == [True, False]
 
 
 async def test_the_same_works_in_async_code() -> None:
@@ -100,7 +100,7 @@ class Divide(BaseTool):
 @pytest.mark.req("R147")
 def test_tools_of_crewai_become_a_toolset() -> None:
     calls = calling(("look_up", {"word": "forge"}), ("shout", {"word": "a"}), ("divide", {"a": 1}), ("divide", {"a": 1, "b": 0}))
-    model, _ = told(calls, "Done.")
+    model, _ = scripted_model(calls, "Done.")
     ended = run_sync(model, from_crewai(look_up, shout, Divide()), "?")
     assert [message.content for message in ended.messages if message.role == "tool"] == [
         "forge: a word",

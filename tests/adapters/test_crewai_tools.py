@@ -14,7 +14,7 @@ import pytest
 from pydantic import BaseModel, ConfigDict, create_model
 
 from callsmith import Functions, run_sync
-from tests.adapters.told import add, calling_all, told
+from tests.adapters.scripted import add, calling_all, scripted_model
 
 
 class BaseTool(BaseModel):
@@ -82,10 +82,10 @@ def adapter(monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
             vars(module).update(values)
             monkeypatch.setitem(sys.modules, name, module)
     ours = "callsmith.adapters.crewai"
-    for name in [one for one in sys.modules if one.startswith(ours)]:
+    for name in [module for module in sys.modules if module.startswith(ours)]:
         monkeypatch.delitem(sys.modules, name)
     yield importlib.import_module(ours)
-    for name in [one for one in sys.modules if one.startswith(ours)]:
+    for name in [module for module in sys.modules if module.startswith(ours)]:
         del sys.modules[name]
 
 
@@ -96,7 +96,7 @@ def test_a_tool_by_crewais_decorator_runs_in_a_run_of_ours(adapter: Any):
         """Look a word up."""
         return f"{word}: a word"
 
-    model, engine = told(calling_all(("look_up", {"word": "forge"})), "Done.")
+    model, engine = scripted_model(calling_all(("look_up", {"word": "forge"})), "Done.")
     ended = run_sync(model, adapter.from_crewai(look_up), "?")
     assert [message.content for message in ended.messages if message.role == "tool"] == ["forge: a word"]
     assert "Look a word up." in engine.asked[0].prompt.text

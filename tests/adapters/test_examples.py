@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.adapters.told import calling, open_told, told
+from tests.adapters.scripted import calling, open_scripted, scripted_model
 
 FOLDER = Path(__file__).parents[2] / "examples" / "adapters"
 WEATHER = calling("get_weather", city="Bonn")
@@ -41,7 +41,7 @@ def test_an_example_runs(
 ) -> None:
     pytest.importorskip(package, reason="it is installed by make test-clients, or make test-crewai")
     asked: list[str] = []
-    open_told(monkeypatch, *replies)
+    open_scripted(monkeypatch, *replies)
     monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "y")
     _run(runpy.run_path(str(FOLDER / f"{name}.py"))["main"])
     assert printed in capsys.readouterr().out
@@ -58,7 +58,7 @@ def test_a_framework_needs_the_address_of_a_server_alone(framework: str, monkeyp
     from tests.serving import served_apart
 
     last = calling("final_answer", answer="Snow.") if framework == "smolagents" else "Snow."
-    model, engine = told(WEATHER, last)
+    model, engine = scripted_model(WEATHER, last)
     with served_apart(create_app({"m": model})) as url:
         ask = runpy.run_path(str(FOLDER / "by_base_url.py"))[framework]
         assert _run(ask, f"{url}/v1") == "Snow."

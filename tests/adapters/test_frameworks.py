@@ -178,7 +178,7 @@ async def test_a_decision_counts_only_for_the_tool_as_it_was_shown():
 @pytest.mark.parametrize("adapter", PACKAGES)
 def test_an_adapter_whose_package_is_missing_names_the_extra(adapter: str, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setitem(sys.modules, PACKAGES[adapter], None)
-    for name in [one for one in sys.modules if one.startswith(f"callsmith.adapters.{adapter}")]:
+    for name in [module for module in sys.modules if module.startswith(f"callsmith.adapters.{adapter}")]:
         monkeypatch.delitem(sys.modules, name)
     with pytest.raises(MissingExtra, match=rf"pip install 'callsmith\[{adapter}\]'"):
         __import__(f"callsmith.adapters.{adapter}")

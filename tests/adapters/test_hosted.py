@@ -111,8 +111,8 @@ def test_an_answer_in_pieces_is_the_whole_one(size: int):
     assert "".join(piece.reasoning for piece in pieces) == whole.reasoning == answer.reasoning == "Oslo."
     calls = [call for piece in pieces for call in piece.calls]
     for call in whole.calls:
-        assert [one.name for one in calls if one.index == call.index and one.name] == ["get_weather"]
-        assert "".join(one.arguments for one in calls if one.index == call.index) == call.arguments
+        assert [item.name for item in calls if item.index == call.index and item.name] == ["get_weather"]
+        assert "".join(item.arguments for item in calls if item.index == call.index) == call.arguments
     assert len({call.id for call in whole.calls}) == 2
 
 

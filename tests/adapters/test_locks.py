@@ -34,7 +34,7 @@ def test_every_framework_is_pinned_in_the_lock_its_environment_is_made_of(lock: 
 @pytest.mark.req("R149")
 def test_what_is_declared_is_pinned() -> None:
     groups = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["dependency-groups"]
-    names = [re.split(r"[\[<>=]", one)[0] for one in groups["clients"]]
+    names = [re.split(r"[\[<>=]", client)[0] for client in groups["clients"]]
     assert set(names) <= pinned(LOCKS["CLIENTS_LOCK"]).keys()
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.adapters.told import calling, open_told
+from tests.adapters.scripted import calling, open_scripted
 from tests.docs.blocks import blocks
 
 # What the model writes, one after the other, in each chapter of the page; and what is then printed.
@@ -29,14 +29,14 @@ NEEDS = {"langchain": "langchain", "llamaindex": "llama_index.core", "crewai": "
 MARKS = {"crewai": pytest.mark.crewai}
 
 
-@pytest.mark.parametrize("chapter", [pytest.param(one, marks=MARKS.get(one, pytest.mark.clients)) for one in CHAPTERS])
+@pytest.mark.parametrize("chapter", [pytest.param(item, marks=MARKS.get(item, pytest.mark.clients)) for item in CHAPTERS])
 def test_the_python_of_the_page_runs(
     chapter: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pytest.importorskip(NEEDS[chapter], reason="it is installed by make test-clients, or make test-crewai")
     replies, printed = CHAPTERS[chapter]
     monkeypatch.chdir(tmp_path)
-    open_told(monkeypatch, *replies)
+    open_scripted(monkeypatch, *replies)
     names: dict[str, object] = {"__name__": "__main__"}
     with asyncio.Runner() as runner:
         for block in blocks("python"):
@@ -52,4 +52,4 @@ def test_the_python_of_the_page_runs(
 def _chapter(line: int) -> str:
     """The heading of the second level that a line stands under."""
     lines = (Path(__file__).parents[2] / "docs" / "adapters.md").read_text("utf-8").splitlines()[:line]
-    return next(one.removeprefix("## ").lower() for one in reversed(lines) if one.startswith("## "))
+    return next(line.removeprefix("## ").lower() for line in reversed(lines) if line.startswith("## "))

@@ -214,7 +214,7 @@ class Fuzzer:
 
     def learn(self, answer: bytes) -> None:
         """Find the ids in an answer."""
-        self.ids = [*self.ids, *(one.decode() for one in _IDS.findall(answer[:20_000])[:5])][-200:]
+        self.ids = [*self.ids, *(match.decode() for match in _IDS.findall(answer[:20_000])[:5])][-200:]
 
     def request(self) -> FuzzedRequest:
         draw = self.random

@@ -55,7 +55,7 @@ def run(params: dict[str, Any]) -> dict[str, Any]:
         for number in range(50):
             say(id=f"q{number}", method="elicitation/create", params=form)
         answers = [json.loads(sys.stdin.readline()) for _ in range(42)]
-        return {"content": [{"type": "text", "text": " ".join(one["result"]["action"] for one in answers)}]}
+        return {"content": [{"type": "text", "text": " ".join(answer["result"]["action"] for answer in answers)}]}
     if HOW == "half way":
         sys.stdout.write('{"jsonrpc": "2.0", "id": 3, "resu')
         sys.stdout.flush()

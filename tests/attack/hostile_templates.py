@@ -197,9 +197,9 @@ def _generated() -> dict[str, str]:
     """Every filter on every value, and every method on texts, again and again."""
     start = TWINS + BIG + "{% for i in range(99999) %}{% if "
     end = " %}{% endif %}{% endfor %}"
-    filters = {f"{one} of a {name}": f"{start}{value}|{one}{end}" for one in FILTERS for name, value in VALUES.items()}
-    filters |= {f"{one} of a text": f"{BIG}{{{{ t|{one} }}}}" for one in NOT_OFFERED}
-    return filters | {f"{one} of a text, as a method": f"{start}t.{one}{end}" for one in METHODS}
+    filters = {f"{item} of a {name}": f"{start}{value}|{item}{end}" for item in FILTERS for name, value in VALUES.items()}
+    filters |= {f"{item} of a text": f"{BIG}{{{{ t|{item} }}}}" for item in NOT_OFFERED}
+    return filters | {f"{item} of a text, as a method": f"{start}t.{item}{end}" for item in METHODS}
 
 
 HOSTILE = BY_HAND | _generated()

@@ -384,7 +384,7 @@ async def test_strangers_without_end_shut_out_neither_known_nodes_nor_those_with
     assert await send(STRANGER, token=root) == ""
     # Lending a token to ever new keys makes no room: it is that of the token.
     lent = [identity(f"lent to {number}") for number in range(3)]
-    made = [jws(claims(iss=STRANGER.node_id, sub=one.node_id, parent=root), STRANGER) for one in lent]
+    made = [jws(claims(iss=STRANGER.node_id, sub=item.node_id, parent=root), STRANGER) for item in lent]
     assert [await send(one, token=text) for one, text in zip(lent, made, strict=True)] == ["", "", "rate_limited"]
 
 

@@ -137,7 +137,7 @@ async def test_what_is_too_large_or_no_json_is_refused_over_http_and_in_a_socket
             assert await ended(socket) == "bad_request"
         assert await is_served(url)
     assert all(
-        one.input.get("tool") or one.input.get("tokens") == 20 or one.input.get("query") == "hall" for one in scripted.calls
+        item.input.get("tool") or item.input.get("tokens") == 20 or item.input.get("query") == "hall" for item in scripted.calls
     )
 
 

@@ -94,8 +94,8 @@ async def test_a_storm_of_cancellations_ends_the_call_once(watched: Watched) -> 
         with contextlib.suppress(ConnectionClosed):
             for _ in range(5_000):
                 await send(socket, type="cancel")
-        frames = [json.loads(one) async for one in socket]
-        assert [one["event"] for one in frames].count("error") == 1
+        frames = [json.loads(item) async for item in socket]
+        assert [frame["event"] for frame in frames].count("error") == 1
         assert (frames[-1]["event"], frames[-1]["data"]["error"]) == ("error", "cancelled")
         assert await is_served(url)
     assert watched.scripted.cancelled == 1
@@ -218,8 +218,8 @@ async def test_random_messages_never_kill_the_server_and_every_call_ends_once(wa
                         text = json.dumps(message)
                         await socket.send(text if chance.random() < 0.8 else text.encode()[: chance.randrange(1, 30)])
                     await send(socket, type="cancel")
-                    frames = [json.loads(one) async for one in socket]
-                    assert sum(one["event"] in ("done", "error") for one in frames) == 1, frames
+                    frames = [json.loads(item) async for item in socket]
+                    assert sum(frame["event"] in ("done", "error") for frame in frames) == 1, frames
         await watched.expect_nothing_left()
         assert await is_served(url)
     gc.collect()

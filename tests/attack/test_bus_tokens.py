@@ -73,9 +73,9 @@ def test_no_token_survives_the_change_of_a_single_character(text: str) -> None:
         changed = {text[:place] + text[place + 1 :], text[:place] + letter + text[place:]}
         changed |= {text[:place] + text[place : place + 2][::-1] + text[place + 2 :]}
         changed |= {text[:place] + other + text[place + 1 :] for other in "Ae."}
-        for one in changed - {text}:
+        for item in changed - {text}:
             with pytest.raises(BusError) as refused:
-                verifier.verify(one, presenter)
+                verifier.verify(item, presenter)
             assert refused.value.code in (BAD, INVALID)
 
 
@@ -129,7 +129,7 @@ async def test_a_token_for_anybody_counts_where_the_operator_wants_it() -> None:
     assert await world.receive(envelope(STRANGER, token=token(sub="*"))) == ""  # nobody has signed it
     assert await world.send(token(sub="*"), MALLORY) == ""
     assert await world.receive(envelope(ALICE, token=token())) == SIGNATURE  # a token for somebody still needs a signature
-    assert [one.subject for one in world.authorities] == [OPERATOR.node_id] * 2
+    assert [authority.subject for authority in world.authorities] == [OPERATOR.node_id] * 2
 
 
 async def test_an_expired_token_is_refused_also_after_it_was_good() -> None:

@@ -42,7 +42,7 @@ async def test_computing_takes_a_place(path: str, settings: Settings):
     model = Letters().around(FakeModel(says("a")), seconds=1.0)
     async with http(create_app({"m": model}, settings=settings)) as asking:
         answers = await asyncio.gather(*[asking.post(path, json=COMPUTING[path]) for _ in range(4)])
-    assert sorted(one.status_code for one in answers) == [200, 429, 429, 429]
+    assert sorted(answer.status_code for answer in answers) == [200, 429, 429, 429]
 
 
 async def test_computing_has_a_deadline():
@@ -72,7 +72,7 @@ async def test_large_texts_at_the_same_time_take_bounded_memory(asked: dict[str,
         async with httpx2.AsyncClient(base_url=server.url, timeout=300, headers={"content-type": "application/json"}) as asking:
             answers = await asyncio.gather(*[asking.post("/tokenize", content=content) for _ in range(12)])
         watching.cancel()
-    assert {one.status_code for one in answers} == ({200} if asked is MOST else {413})
+    assert {answer.status_code for answer in answers} == ({200} if asked is MOST else {413})
     assert most - before < 500_000_000
 
 

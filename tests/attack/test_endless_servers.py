@@ -38,23 +38,23 @@ def run(endpoint: Any, tmp_path: Path, *options: str) -> tuple[Any, dict[str, An
     written = [text for kind, path in files.items() for text in (f"--{kind}", str(path))]
     routes = [Route("/v1/models", _models), Route("/v1/chat/completions", endpoint, methods=["POST"])]
     with served_apart(Starlette(routes=routes)) as url:
-        told = CliRunner().invoke(cli, ["check", f"{url}/v1", "--dialect", "chat", "--timeout", "1", *options, *written])
+        result = CliRunner().invoke(cli, ["check", f"{url}/v1", "--dialect", "chat", "--timeout", "1", *options, *written])
     texts = {kind: path.read_text("utf-8") for kind, path in files.items()}
-    return told, json.loads(texts["json"]), texts["markdown"], ElementTree.fromstring(texts["junit"])
+    return result, json.loads(texts["json"]), texts["markdown"], ElementTree.fromstring(texts["junit"])
 
 
 def test_a_stream_without_end_is_not_said_to_be_right(tmp_path: Path) -> None:
-    told, found, card, suite = run(_drips, tmp_path)
-    assert told.exit_code == 1
+    result, found, card, suite = run(_drips, tmp_path)
+    assert result.exit_code == 1
     unasked = found["not_asked"]
     assert found["counts"] == {"right": 1, "skipped": 3}
     assert len(unasked) > 50 and "chat.calls.read" in unasked
     assert found["stopped"]
-    for report in (told.output, card):
+    for report in (result.output, card):
         assert "Nothing is wrong" not in report
         assert f"{len(unasked)} of {len(unasked) + 4} probes were not asked" in report
         assert "calls.read" in report
-    cases = {f"{one.get('classname')}.{one.get('name')}": one for one in suite.findall("testcase")}
+    cases = {f"{match.get('classname')}.{match.get('name')}": match for match in suite.findall("testcase")}
     assert all(cases[name].find("error") is not None for name in unasked)
     assert (suite.get("tests"), suite.get("errors")) == (
         str(len(unasked) + 4),
@@ -63,9 +63,9 @@ def test_a_stream_without_end_is_not_said_to_be_right(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_did_not_come_in_time_is_not_said_to_be_right(tmp_path: Path) -> None:
-    told, found, card, _ = run(_drips, tmp_path, "--only", "answers.whole", "--only", "answers.stream")
+    result, found, card, _ = run(_drips, tmp_path, "--only", "answers.whole", "--only", "answers.stream")
     assert (found["stopped"], found["not_asked"], found["counts"]) == (None, [], {"skipped": 2})
-    assert told.exit_code == 1
-    for report in (told.output, card):
+    assert result.exit_code == 1
+    for report in (result.output, card):
         assert "Nothing is wrong" not in report
         assert "2 of 2 probes were not answered in time" in report

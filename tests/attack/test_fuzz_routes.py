@@ -79,7 +79,7 @@ def fuzzed(folder: Path, requests: int, seed: int) -> tuple[dict[str, float], di
     async def attack(url: str, count: int) -> None:
         where = urlsplit(url)
         sent = await asyncio.gather(
-            *(send(str(where.hostname), where.port or 0, one, count // CONNECTIONS, failures, statuses) for one in fuzzers)
+            *(send(str(where.hostname), where.port or 0, fuzzer, count // CONNECTIONS, failures, statuses) for fuzzer in fuzzers)
         )
         assert failures == []
         assert sum(sent) == count // CONNECTIONS * CONNECTIONS

@@ -158,14 +158,14 @@ def test_what_is_not_tried_is_small(compiler: Compiler):
 async def test_the_compile_of_a_request_that_left_holds_nobody_up(shallow: LocalModel):
     engine = shallow.engine
     bombs = [engine.generate(Prompt("a"), Sampling(max_tokens=1), slow_grammar()) for _ in range(4)]
-    tasks = [asyncio.ensure_future(anext(one)) for one in bombs]
+    tasks = [asyncio.ensure_future(anext(bomb)) for bomb in bombs]
     await asyncio.sleep(0.3)
     said = [piece async for piece in engine.generate(Prompt("a"), Sampling(max_tokens=1), simple_grammar())]
     assert said
     for task in tasks:
         task.cancel()
     ended = await asyncio.gather(*tasks, return_exceptions=True)
-    assert all(isinstance(one, asyncio.CancelledError | UsageError) for one in ended), ended
+    assert all(isinstance(item, asyncio.CancelledError | UsageError) for item in ended), ended
 
 
 def slow_grammar() -> Grammar:

@@ -48,18 +48,18 @@ async def test_a_job_of_another_caller_is_neither_seen_nor_stopped_nor_brought_i
         assert (seen["id"], seen["caller"], seen["status"]) == (id, "alice", "running")
         studio.done.set()
         assert (await ended(alice, id))["status"] == "done"
-        told = [seen, (await ops.get(f"/v1/jobs/{id}")).json(), (await ops.get(f"/v1/jobs/{id}/events")).text]
+        body = [seen, (await ops.get(f"/v1/jobs/{id}")).json(), (await ops.get(f"/v1/jobs/{id}/events")).text]
         assert "cat" in (await alice.get(f"/v1/jobs/{id}")).text
-        assert "cat" not in str(told)  # an admin sees that there is a job, and nothing of what it is about
+        assert "cat" not in str(body)  # an admin sees that there is a job, and nothing of what it is about
         named = [{"role": "user", "content": f"What is in {id}?"}]
         await ask(bob, named, session_id="talk")
         assert results(model) == []
         model.answers[:] = [calls(Call("job_result", {"job": id, "seconds": 5}, "c9")), says("Nothing.")]
         await ask(bob, named, session_id="talk")
-        assert [one.startswith("not_found: ") for one in results(model)] == [True]
+        assert [result.startswith("not_found: ") for result in results(model)] == [True]
         model.answers[:] = [says("Here.")]
         await ask(alice, named)
-        assert [one.startswith("a cat.png") for one in results(model)] == [True]
+        assert [result.startswith("a cat.png") for result in results(model)] == [True]
 
 
 async def test_of_ten_thousand_jobs_a_few_run_and_the_rest_are_refused():

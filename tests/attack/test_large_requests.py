@@ -115,7 +115,7 @@ async def test_a_websocket_message_is_measured_as_a_body_is(field: str):
 
 
 async def test_a_request_decides_on_so_many_approvals():
-    decisions = [{"type": "mcp_approval_response", "approval_request_id": f"a{one}", "approve": True} for one in range(2)]
+    decisions = [{"type": "mcp_approval_response", "approval_request_id": f"a{item}", "approve": True} for item in range(2)]
     async with http(create_app({"m": FakeModel(says("a"))}, settings=Settings(requests=SMALL))) as asking:
         response = await asking.post("/v1/responses", json={"model": "m", "input": decisions})
     assert response.status_code == 400
@@ -159,38 +159,38 @@ def _deprecated(number: int) -> list[dict[str, Any]]:
 
 
 def _openai_calls(count: int) -> list[dict[str, Any]]:
-    calls = [{"id": f"c{one}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for one in range(count)]
-    results = [{"role": "tool", "tool_call_id": f"c{one}", "content": "1"} for one in reversed(range(count))]
+    calls = [{"id": f"c{item}", "type": "function", "function": {"name": "f", "arguments": "{}"}} for item in range(count)]
+    results = [{"role": "tool", "tool_call_id": f"c{item}", "content": "1"} for item in reversed(range(count))]
     return [*HI, {"role": "assistant", "tool_calls": calls}, *results]
 
 
 def _ollama_calls(count: int) -> list[dict[str, Any]]:
-    calls = [{"function": {"name": f"f{one}", "arguments": {}}} for one in range(count)]
-    results = [{"role": "tool", "tool_name": f"f{one}", "content": "1"} for one in reversed(range(count))]
+    calls = [{"function": {"name": f"f{item}", "arguments": {}}} for item in range(count)]
+    results = [{"role": "tool", "tool_name": f"f{item}", "content": "1"} for item in reversed(range(count))]
     return [*HI, {"role": "assistant", "content": "", "tool_calls": calls}, *results]
 
 
 def _blocks(count: int) -> list[dict[str, Any]]:
-    calls = [{"type": "tool_use", "id": f"c{one}", "name": "f", "input": {}} for one in range(count)]
-    results = [{"type": "tool_result", "tool_use_id": f"c{one}", "content": "1"} for one in range(count)]
+    calls = [{"type": "tool_use", "id": f"c{item}", "name": "f", "input": {}} for item in range(count)]
+    results = [{"type": "tool_result", "tool_use_id": f"c{item}", "content": "1"} for item in range(count)]
     return [*HI, {"role": "assistant", "content": calls}, {"role": "user", "content": results}]
 
 
 def _items(count: int) -> list[dict[str, Any]]:
-    calls = [{"type": "function_call", "call_id": f"c{one}", "name": "f", "arguments": "{}"} for one in range(count)]
-    outputs = [{"type": "function_call_output", "call_id": f"c{one}", "output": "1"} for one in range(count)]
+    calls = [{"type": "function_call", "call_id": f"c{item}", "name": "f", "arguments": "{}"} for item in range(count)]
+    outputs = [{"type": "function_call_output", "call_id": f"c{item}", "output": "1"} for item in range(count)]
     return [*HI, *calls, *outputs]
 
 
 def _approvals(count: int) -> list[dict[str, Any]]:
     about = {"type": "mcp_approval_request", "server_label": "s", "name": "f", "arguments": "{}"}
-    answers = [{"type": "mcp_approval_response", "approval_request_id": f"a{one}", "approve": True} for one in range(count)]
-    return [*HI, *({**about, "id": f"a{one}"} for one in range(count)), *answers]
+    answers = [{"type": "mcp_approval_response", "approval_request_id": f"a{item}", "approve": True} for item in range(count)]
+    return [*HI, *({**about, "id": f"a{item}"} for item in range(count)), *answers]
 
 
 def _unknown_choice(count: int) -> None:
     with pytest.raises(UnknownName):
-        raise UnknownName("tool", "get_the_weather" * (count // 100), [f"get_the_weather_{one}" for one in range(count)])
+        raise UnknownName("tool", "get_the_weather" * (count // 100), [f"get_the_weather_{item}" for item in range(count)])
 
 
 def _stop_string(count: int) -> None:

@@ -38,12 +38,12 @@ async def test_a_description_that_names_another_servers_tool_is_told(servers: Sw
     servers.set("b", MAIL)
     async with servers.host() as host, app(host, FakeModel()) as asking:
         await host.tools()
-        told = "weather names send_mail of mcp:b in its definition"
-        assert status(host, "a").notices == (told,)
+        text = "weather names send_mail of mcp:b in its definition"
+        assert status(host, "a").notices == (text,)
         assert status(host, "b").notices == ()
-        assert (await asking.get("/health")).json()["mcp"]["a"]["notices"] == [told]
+        assert (await asking.get("/health")).json()["mcp"]["a"]["notices"] == [text]
         await host.tools()
-        assert caplog.text.count(told) == 1
+        assert caplog.text.count(text) == 1
 
 
 async def test_a_definition_that_changes_is_told(servers: Swapping, caplog: pytest.LogCaptureFixture):
@@ -51,9 +51,9 @@ async def test_a_definition_that_changes_is_told(servers: Swapping, caplog: pyte
     async with servers.host() as host:
         await host.tools()
         servers.set("a", SWAPPED)
-        told = "pay is not defined as it was when it was first listed"
-        await until(lambda: status(host, "a").notices == (told,))
-        assert caplog.text.count(told) == 1
+        text = "pay is not defined as it was when it was first listed"
+        await until(lambda: status(host, "a").notices == (text,))
+        assert caplog.text.count(text) == 1
         servers.set("a", PAY)
         await until(lambda: status(host, "a").notices == ())
 
@@ -79,9 +79,9 @@ async def test_a_pinned_server_offers_nothing_that_has_changed_since(servers: Sw
     assert await offered() == (["pay"], ())
     assert await offered() == (["pay"], ())
     servers.set("a", SWAPPED, MAIL)
-    names, told = await offered()
+    names, notices_shown = await offered()
     assert names == []
-    assert [one.split(" since")[0] for one in told] == [
+    assert [item.split(" since")[0] for item in notices_shown] == [
         "pay is not offered: its definition has changed",
         "send_mail is not offered: it is new",
     ]

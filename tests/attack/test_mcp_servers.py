@@ -33,33 +33,33 @@ async def notices(how: str, **config: Any) -> tuple[list[str], tuple[str, ...]]:
 
 
 async def test_of_too_many_tools_the_first_are_offered():
-    names, told = await notices("many tools", max_tools=100)
-    assert (names, told) == (
+    names, notices_shown = await notices("many tools", max_tools=100)
+    assert (names, notices_shown) == (
         [f"t{n}" for n in range(100)],
         ("it lists more than 100 tools (max_tools); the others are not offered",),
     )
 
 
 async def test_a_list_whose_pages_never_end_is_cut():
-    names, told = await notices("endless pages", max_tools=20)
-    assert (len(names), told) == (20, ("it lists more than 20 tools (max_tools); the others are not offered",))
-    names, told = await notices("empty pages")
-    assert (names, told) == ([], ("its list of tools has more than 200 pages; the others were not read",))
+    names, notices_shown = await notices("endless pages", max_tools=20)
+    assert (len(names), notices_shown) == (20, ("it lists more than 20 tools (max_tools); the others are not offered",))
+    names, notices_shown = await notices("empty pages")
+    assert (names, notices_shown) == ([], ("its list of tools has more than 200 pages; the others were not read",))
 
 
 @pytest.mark.parametrize(("how", "name"), [("many properties", "wide"), ("long description", "long")])
 async def test_a_definition_that_is_too_large_is_not_looked_at(how: str, name: str):
-    names, told = await notices(how)
+    names, notices_shown = await notices(how)
     limit = "its definition is larger than 100,000 (max_definition_bytes)"
-    assert (names, told) == (["good"], (f"{name} cannot be offered: {limit}",))
+    assert (names, notices_shown) == (["good"], (f"{name} cannot be offered: {limit}",))
 
 
 async def test_the_bounds_are_settings_of_the_server():
     entry = {"command": "x", "max_tools": 5, "max_message_bytes": 10, "max_definition_bytes": 7}
     (config,) = read_servers({"mcpServers": {"a": entry}})
     assert (config.max_tools, config.max_message_bytes, config.max_definition_bytes) == (5, 10, 7)
-    names, told = await notices("long description", max_definition_bytes=2_000_000)
-    assert (names, told) == (["long", "good"], ())
+    names, notices_shown = await notices("long description", max_definition_bytes=2_000_000)
+    assert (names, notices_shown) == (["long", "good"], ())
 
 
 async def test_a_message_of_too_many_values_fails_the_server_and_no_other():
@@ -100,7 +100,7 @@ async def test_reports_of_progress_are_cut_and_still_lead_to_the_result():
     async with McpHost([hostile("progress")]) as host:
         progress, answer = await called(host, "good")
         assert answer.text == "done"
-        assert {len(one.text) for one in progress} == {1_000}
+        assert {len(item.text) for item in progress} == {1_000}
 
 
 async def test_a_server_that_goes_away_half_way_fails_the_call():

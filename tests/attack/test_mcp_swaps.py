@@ -86,14 +86,14 @@ async def test_an_approval_does_not_move_to_another_server_that_lists_the_same_n
         servers.set("a")
         servers.set("b", PAY)
         await moved(host, "mcp:b")
-        told = await answer(asking, first["id"], approve=True)
+        output = await answer(asking, first["id"], approve=True)
         assert (servers.ran("a"), servers.ran("b")) == ([], [])
-        (second,) = told["answer"]["approvals"]
+        (second,) = output["answer"]["approvals"]
         assert "it came from mcp:a and now comes from mcp:b" in second["reason"]
         assert len(model.asked) == 1  # the model was told nothing
-        assert [one["id"] for one in await listed(asking)] == [second["id"]]
-        told = await answer(asking, second["id"], approve=True)
-        assert (told["answer"]["text"], servers.ran("a"), servers.ran("b")) == ("done", [], ["pay"])
+        assert [item["id"] for item in await listed(asking)] == [second["id"]]
+        output = await answer(asking, second["id"], approve=True)
+        assert (output["answer"]["text"], servers.ran("a"), servers.ran("b")) == ("done", [], ["pay"])
         assert tool_results(model) == ["b did it"]
 
 
@@ -103,11 +103,11 @@ async def test_a_definition_swapped_after_the_question_is_asked_about_anew(serve
     async with servers.host() as host, app(host, model) as asking:
         (first,) = (await ask(asking))["callsmith"]["approvals"]
         servers.set("a", swapped)  # nobody has been told: the list is fetched again before the call runs
-        told = await answer(asking, first["id"], approve=True)
+        output = await answer(asking, first["id"], approve=True)
         assert (servers.ran("a"), len(model.asked)) == ([], 1)
-        (second,) = told["answer"]["approvals"]
+        (second,) = output["answer"]["approvals"]
         assert shown in second["reason"]
-        assert (told["status"], told["result"]["code"]) == ("expired", "expired")
+        assert (output["status"], output["result"]["code"]) == ("expired", "expired")
         assert (await answer(asking, second["id"], approve=False))["answer"]["text"] == "done"
         assert servers.ran("a") == []
 

@@ -45,7 +45,7 @@ async def test_unfinished_bodies_have_a_bound_for_each_caller_and_small_ones_are
         for _, writer in connections:
             writer.close()
     assert b" 503 " in refused
-    assert [one.status_code for one in answers] == [503, 200, 200]
+    assert [answer.status_code for answer in answers] == [503, 200, 200]
     assert answers[0].headers["retry-after"]
 
 
@@ -90,8 +90,8 @@ async def test_documents_are_bounded_by_their_bytes_and_only_their_owner_loses_a
     for number in range(50):
         await store.put(Document("response/alice", f"a{number:02}", "ä" * 1000))
     kept = await store.list("response/alice")
-    assert [one.id for one in kept][-1] == "a49"
-    assert sum(len(json.dumps(one.data, ensure_ascii=False).encode()) for one in kept) < 12_500
+    assert [item.id for item in kept][-1] == "a49"
+    assert sum(len(json.dumps(item.data, ensure_ascii=False).encode()) for item in kept) < 12_500
     assert await store.get("response/bob", "b")
     store.close()
 
@@ -104,7 +104,7 @@ def test_hidden_rounds_are_bounded_by_their_size_and_each_caller_loses_only_its_
     rounds.remember("bob", asked[0], [call], large)
     for history in asked:
         rounds.remember("alice", history, [call], large)
-    found = [len(rounds.restore("alice", (*one, Message.assistant(calls=[call]))).messages[-1].content) for one in asked]
+    found = [len(rounds.restore("alice", (*item, Message.assistant(calls=[call]))).messages[-1].content) for item in asked]
     assert found == [0] * 6 + [1000] * 4
     assert rounds.restore("bob", (*asked[0], Message.assistant(calls=[call]))).messages[-1].content
 

@@ -170,7 +170,7 @@ async def test_a_write_that_was_refused_is_not_done_later(own: Database, monkeyp
             outcomes: list[Any] = await asyncio.gather(
                 store.put(Document("a", "1", "later")), store.delete("a", "1"), store.append("late"), return_exceptions=True
             )
-            assert [type(one).__name__ for one in outcomes] == ["StoreUnavailable"] * 3
+            assert [type(outcome).__name__ for outcome in outcomes] == ["StoreUnavailable"] * 3
             await asyncio.sleep(1.5)
         await asyncio.sleep(0.5)
         assert (await store.get("a", "1"))["1"] == Document("a", "1", "before", 1)

@@ -90,10 +90,10 @@ def test_a_server_that_is_checked_commands_no_terminal_and_writes_no_markup(tmp_
     files = {kind: tmp_path / kind for kind in ("markdown", "json", "junit")}
     options = [text for kind, path in files.items() for text in (f"--{kind}", str(path))]
     with served_apart(HOSTILE_SERVER) as url:
-        told = run("check", f"{url}/v1", "--dialect", "chat", "--only", "c*", *options, *more)
-    assert told.exit_code == 1
-    assert commands_nothing(told.stdout)
-    assert "cm0gLXJmIC8=" in told.stdout  # it is shown, and not obeyed
+        result = run("check", f"{url}/v1", "--dialect", "chat", "--only", "c*", *options, *more)
+    assert result.exit_code == 1
+    assert commands_nothing(result.stdout)
+    assert "cm0gLXJmIC8=" in result.stdout  # it is shown, and not obeyed
     card = files["markdown"].read_text("utf-8")
     assert commands_nothing(card)
     assert has_no_markup(card)
@@ -106,9 +106,9 @@ def test_what_a_server_says_that_cannot_be_used_is_an_error_of_a_line() -> None:
         return Response(HOSTILE.encode("utf-8", "surrogatepass"), 503)
 
     with served_apart(Starlette(routes=[Route("/{path:path}", unready)])) as url:
-        told = run("check", f"{url}/v1")
-    assert told.exit_code == 1
-    assert commands_nothing(told.stderr)
+        result = run("check", f"{url}/v1")
+    assert result.exit_code == 1
+    assert commands_nothing(result.stderr)
 
 
 def test_results_that_others_wrote_make_no_markup_in_the_reports_of_an_evaluation(tmp_path: Path) -> None:
@@ -117,11 +117,11 @@ def test_results_that_others_wrote_make_no_markup_in_the_reports_of_an_evaluatio
         for setup in ("m", "n")
         for right in (True, False)
     ]
-    (tmp_path / "records.jsonl").write_text("".join(f"{json.dumps(dump(one))}\n" for one in records), "utf-8")
-    told = run("eval", "report", "--out", str(tmp_path))
+    (tmp_path / "records.jsonl").write_text("".join(f"{json.dumps(dump(record))}\n" for record in records), "utf-8")
+    result = run("eval", "report", "--out", str(tmp_path))
     compared = run("eval", "compare", f"m/{HOSTILE}", f"n/{HOSTILE}", "--ids", "--out", str(tmp_path))
-    assert (told.exit_code, compared.exit_code) == (0, 0)
-    assert commands_nothing(told.stdout + told.stderr + compared.stdout)
+    assert (result.exit_code, compared.exit_code) == (0, 0)
+    assert commands_nothing(result.stdout + result.stderr + compared.stdout)
     report, page = (tmp_path / "report.md").read_text("utf-8"), (tmp_path / "report.html").read_text("utf-8")
     assert commands_nothing(report)
     assert has_no_markup(report)
@@ -143,9 +143,9 @@ def test_a_trace_that_others_wrote_commands_no_terminal(tmp_path: Path) -> None:
     turn = TurnRecord(0.0, HOSTILE, (HOSTILE, f"{HOSTILE}3"), calls=calls)
     trace = tmp_path / "trace.jsonl"
     trace.write_text(json.dumps(dump(turn)) + "\n", "utf-8")
-    told = run("tools", "report", "--trace", str(trace))
-    assert "1 turns" in told.stdout
-    assert commands_nothing(told.stdout)
+    result = run("tools", "report", "--trace", str(trace))
+    assert "1 turns" in result.stdout
+    assert commands_nothing(result.stdout)
     listed = run("tools", "report", "--trace", str(trace), "--json").stdout
     assert commands_nothing(listed)
     assert HOSTILE in json.loads(listed)["tools"]
@@ -158,25 +158,25 @@ def test_an_mcp_servers_definitions_command_no_terminal(tmp_path: Path) -> None:
     arguments = ["-I", "-S", str(SWAPPING), str(tmp_path / "a.json"), str(tmp_path / "ran"), hostile]
     config = tmp_path / "mcp.json"
     config.write_text(json.dumps({"mcpServers": {"a": {"command": sys.executable, "args": arguments}}}))
-    told = run("tools", "list", "--mcp-config", str(config))
-    assert "look" in told.stdout
-    assert "cm0gLXJmIC8=" in told.stderr  # what the server calls itself
-    assert commands_nothing(told.stdout + told.stderr)
+    result = run("tools", "list", "--mcp-config", str(config))
+    assert "look" in result.stdout
+    assert "cm0gLXJmIC8=" in result.stderr  # what the server calls itself
+    assert commands_nothing(result.stdout + result.stderr)
 
 
 def test_weights_that_were_named_by_others_command_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLSMITH_CONFIG", str(tmp_path))
     (tmp_path / "measured.json").write_text(json.dumps({HOSTILE: dump(Measured(HOSTILE, tool_prompt=HOSTILE))}), "utf-8")
-    told = run("models")
-    assert "cm0gLXJmIC8=" in told.stdout
-    assert commands_nothing(told.stdout)
+    result = run("models")
+    assert "cm0gLXJmIC8=" in result.stdout
+    assert commands_nothing(result.stdout)
 
 
 def test_a_server_that_is_asked_how_it_does_commands_no_terminal() -> None:
     with served_apart(HOSTILE_SERVER) as url:
-        told = run("doctor", "--url", url, "--model", "scripted:Hi")
-    assert "says: m" in told.stdout
-    assert commands_nothing(told.stdout)
+        result = run("doctor", "--url", url, "--model", "scripted:Hi")
+    assert "says: m" in result.stdout
+    assert commands_nothing(result.stdout)
 
 
 @pytest.mark.parametrize("as_json", [False, True])
@@ -226,7 +226,7 @@ def test_text_in_markdown_is_shown_as_it_was_written(text: str) -> None:
     assert has_no_markup(table)
     if "`" not in text and "\\" not in text and not OBEYED.search(text):
         html = MarkdownIt("commonmark", {"html": True}).enable("table").render(table)
-        cells = [re.sub("<[^>]*>", "", one).strip() for one in re.findall(r"<td>(.*?)</td>", html)]
+        cells = [re.sub("<[^>]*>", "", match).strip() for match in re.findall(r"<td>(.*?)</td>", html)]
         assert cells == [in_html(text).replace("&#x27;", "'").strip()] * 2
 
 

@@ -103,7 +103,7 @@ async def test_an_approver_sees_calls_of_other_keys_and_decides_on_them():
         assert (decided["status"], decided["answer"]["text"]) == ("done", "done")
         assert (await alice.get(f"/v1/approvals/{id}")).json()["result"]["content"] == "paid 5"
     assert company.shop.paid == [("pay", 5)]
-    [entry] = [one.data for one in await company.store.audit() if one.data["event"] == "decided"]
+    [entry] = [record.data for record in await company.store.audit() if record.data["event"] == "decided"]
     assert (entry["subject"], entry["by"]) == ("alice", "boss")
 
 
@@ -182,7 +182,7 @@ async def test_only_an_admin_reads_the_audit_log():
     for name in ("alice", "bob", "boss", "clerk"):
         assert (await company.get(name, "/v1/audit")).status_code == 403
     shown = (await company.get("ops", "/v1/audit?event=executed")).json()["data"]
-    assert [(one["name"], one["subject"], one["approved_by"]) for one in shown] == [("pay", "alice", "alice")]
+    assert [(item["name"], item["subject"], item["approved_by"]) for item in shown] == [("pay", "alice", "alice")]
 
 
 async def test_a_server_that_is_open_to_everybody_shows_its_audit_log_to_nobody():

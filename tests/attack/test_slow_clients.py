@@ -99,8 +99,8 @@ async def test_whoever_stops_in_the_middle_is_disconnected(protocol, sent):
     async with serving(SHORT, protocol) as url:
         ends = await opened(url)
         ends[1].write(sent)
-        told = await rest(ends)
-    assert told.startswith(b"HTTP/1.1 408 ") or sent.startswith(GET)
+        output = await rest(ends)
+    assert output.startswith(b"HTTP/1.1 408 ") or sent.startswith(GET)
 
 
 async def test_headers_that_drip_are_cut_off(protocol):
@@ -157,8 +157,8 @@ async def test_a_large_body_that_keeps_coming_is_read(protocol):
         for start in range(0, len(padding), 20_000):
             ends[1].write(padding[start : start + 20_000])
             await asyncio.sleep(0.05)
-        told = await rest(ends)
-    assert told.startswith(b"HTTP/1.1 400 ")  # read to its end: it asks for nothing
+        output = await rest(ends)
+    assert output.startswith(b"HTTP/1.1 400 ")  # read to its end: it asks for nothing
 
 
 async def test_an_answer_may_take_longer_than_any_of_these_limits(protocol):

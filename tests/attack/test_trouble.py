@@ -1,4 +1,4 @@
-"""What is told when something is wrong: calls of a server that was killed, a full disk, a model that is not for a key."""
+"""What is messages when something is wrong: calls of a server that was killed, a full disk, a model that is not for a key."""
 
 import asyncio
 import io
@@ -59,11 +59,11 @@ async def test_a_store_that_fails_is_one_line_of_the_log(caplog: pytest.LogCaptu
 def test_trouble_is_told_again_after_a_minute_with_how_often_it_came(monkeypatch: pytest.MonkeyPatch):
     times = iter((100.0, 101.0, 102.0, 161.0))
     monkeypatch.setattr("callsmith.server.http.logs.time.monotonic", lambda: next(times))
-    once, told = OnceAMinute(), list[str]()
+    once, messages = OnceAMinute(), list[str]()
     for _ in range(4):
         record = logging.LogRecord("a", logging.ERROR, "", 0, "the disk is %s", ("full",), None)
-        told += [record.getMessage()] if once.filter(record) else []
-    assert told == ["the disk is full", "the disk is full (and 2 times before)"]
+        messages += [record.getMessage()] if once.filter(record) else []
+    assert messages == ["the disk is full", "the disk is full (and 2 times before)"]
 
 
 async def test_an_alias_of_a_model_that_a_key_does_not_open_tells_nothing_of_it():

@@ -26,12 +26,12 @@ BY_ID = {talk.id: talk for talk in TALKS}
 
 def steps(answers: Sequence[Answered]) -> list[list[ModelEvent]]:
     """What a model says that gives these answers: first all calls of one, then its words."""
-    told: list[list[ModelEvent]] = []
+    output: list[list[ModelEvent]] = []
     for turn, (words, *made) in enumerate(answers):
         numbered = [replace(one, id=f"c{turn}_{place}") for place, one in enumerate(made)]
-        told += [calls(*numbered)] if numbered else []
-        told.append(says(words))
-    return told
+        output += [calls(*numbered)] if numbered else []
+        output.append(says(words))
+    return output
 
 
 async def held(talk: Talk, *answers: Answered) -> list[Outcome]:
@@ -48,8 +48,8 @@ async def faults_of_turn(id: str, number: int, *instead: Answered) -> Sequence[s
 @pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk.id)
 async def test_a_conversation_that_is_right_in_every_turn_has_no_faults(talk: Talk):
     outcomes = await held(talk, *RIGHT[talk.id])
-    assert [(one.turn.text, one.faults) for one in outcomes if one.faults] == []
-    assert [len(one.ran) for one in outcomes] == [len(answered) - 1 for answered in RIGHT[talk.id]]
+    assert [(outcome.turn.text, outcome.faults) for outcome in outcomes if outcome.faults] == []
+    assert [len(outcome.ran) for outcome in outcomes] == [len(answered) - 1 for answered in RIGHT[talk.id]]
 
 
 @pytest.mark.parametrize("talk", TALKS, ids=lambda talk: talk.id)
@@ -97,7 +97,7 @@ async def test_calls_that_nobody_asked_for_are_wrong(talk: Talk):
 )
 async def test_what_is_wrong_with_a_turn_is_said(id: str, number: int, instead: Answered, fault: str):
     faults = await faults_of_turn(id, number, instead)
-    assert any(fault in one for one in faults), faults
+    assert any(fault in item for item in faults), faults
 
 
 async def test_an_earlier_result_may_be_looked_up_again():
@@ -124,17 +124,17 @@ async def test_asks_of_the_model_are_counted_with_those_that_make_calls():
     written = '<tool_call>\n{"name": "opening_hours", "arguments": {"shop": "bakery"}}\n</tool_call>'
     model = LocalModel(Scripted(["Hello!", written, "It opens at 5:40."]), format_named("hermes"), Template(CHATML))
     outcomes = await hold(model, replace(BY_ID["bakery"], turns=BY_ID["bakery"].turns[:2]))
-    assert [(one.asked, one.faults) for one in outcomes] == [(1, []), (2, [])]
+    assert [(outcome.asked, outcome.faults) for outcome in outcomes] == [(1, []), (2, [])]
 
 
 async def test_halves_are_reported_each_for_itself():
-    told: list[Outcome] = []
-    outcomes = await measure(FakeModel(says("Hello.")), [BY_ID["bakery"], BY_ID["butcher"], BY_ID["car"]], told.append)
-    assert len(told) == len(outcomes) == 14
+    output: list[Outcome] = []
+    outcomes = await measure(FakeModel(says("Hello.")), [BY_ID["bakery"], BY_ID["butcher"], BY_ID["car"]], output.append)
+    assert len(output) == len(outcomes) == 14
     rows = {row[0]: row for row in rows_of(outcomes) if not str(row[0]).startswith(" ")}
     assert rows["tuning"][:5] == ("tuning", 5, 2, 40.0, "0 of 1")
     assert rows["held-out"][1:3] == (9, 3)  # greeted and thanked, and what cannot be done was not done
-    assert len(rows_of([one for one in outcomes if one.talk.id == "bakery"])) == 5
+    assert len(rows_of([outcome for outcome in outcomes if outcome.talk.id == "bakery"])) == 5
 
 
 def test_each_half_has_ten_conversations_of_every_kind():

@@ -20,7 +20,7 @@ def right_calls(case: Case, place: int, *, whole: bool) -> list[Call]:
     made: list[Call] = []
     for answer in case.answers:
         for name, values in answer.items():
-            given = {key: [one for one in some if one != ""] for key, some in values.items() if whole or "" not in some}
+            given = {key: [item for item in some if item != ""] for key, some in values.items() if whole or "" not in some}
             made.append(Call(name, {key: some[place] for key, some in given.items() if some}))
     return made
 

@@ -73,4 +73,4 @@ async def violations(page: Any) -> list[str]:
         pytest.skip("axe-core is not installed: make test-browser")
     await page.evaluate(AXE.read_text())  # by the debugger, for which the page's policy does not count
     found = await page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)")
-    return [f"{one['id']}: {node['html'][:200]} {node['failureSummary'][:300]}" for one in found for node in one["nodes"]]
+    return [f"{item['id']}: {node['html'][:200]} {node['failureSummary'][:300]}" for item in found for node in item["nodes"]]

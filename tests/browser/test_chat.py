@@ -75,7 +75,7 @@ async def test_two_parallel_calls_stand_side_by_side():
     async with served(app_of(calls(BONN, KOELN), says("Both."))) as url, opened(url) as page:
         await say(page, "Bonn and Köln?")
         await page.get_by_text("Both.").wait_for()
-        first, second = [await one.bounding_box() for one in await page.locator(".call").all()]
+        first, second = [await item.bounding_box() for item in await page.locator(".call").all()]
         assert first["y"] == second["y"] and first["x"] < second["x"]
 
 
@@ -188,7 +188,7 @@ async def test_html_of_a_model_or_a_tool_is_text_and_nothing_of_it_runs_or_is_fe
         assert await page.locator('#turns a[href^="javascript"]').count() == 0
         link = page.get_by_role("link", name="image: remote")
         assert await link.get_attribute("rel") == "noopener noreferrer"
-        assert all(one.startswith(url) for one in fetched)
+        assert all(item.startswith(url) for item in fetched)
 
 
 MARKUP = [

@@ -129,13 +129,13 @@ async def test_a_tool_that_is_switched_off_is_not_offered_in_this_conversation_a
         await say(page, "Again.")
         await page.get_by_text("Hi.").nth(1).wait_for()
         for asked in model.asked:
-            assert [one.name for one in asked.tools] == ["weather"]
+            assert [listed_tool.name for listed_tool in asked.tools] == ["weather"]
             assert (asked.messages[0].content, asked.sampling.temperature) == ("Be brief.", 0.3)
         await page.keyboard.press("Control+k")
         await say(page, "Anew.")
         await page.locator(".bubble", has_text="Anew.").wait_for()
         await page.get_by_text("Hi.").wait_for()
-        assert [one.name for one in model.asked[-1].tools] == ["weather", "order"]
+        assert [listed_tool.name for listed_tool in model.asked[-1].tools] == ["weather", "order"]
 
 
 async def test_what_an_mcp_server_asks_in_the_middle_of_a_call_is_a_form():

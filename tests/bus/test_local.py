@@ -35,7 +35,7 @@ async def test_a_capability_is_offered_until_it_is_withdrawn() -> None:
     withdraw = bus.register(QUERY, answer)
     with pytest.raises(UsageError, match="already"):
         bus.register(QUERY, answer)
-    assert [one.descriptor.name for one in bus.offers()] == ["rag.query"]
+    assert [offer.descriptor.name for offer in bus.offers()] == ["rag.query"]
     withdraw()
     assert bus.offers() == []
     assert await code_of(bus.call("rag.query", (1, 0), BODY)) == "not_found"
@@ -185,7 +185,7 @@ async def test_every_capability_that_runs_is_reported_before_it_does_and_when_it
         reported.append(execution)
 
     async def pay(call: CapabilityCall) -> dict[str, Any]:
-        assert [one.outcome for one in reported] == [""]
+        assert [item.outcome for item in reported] == [""]
         if call.input.get("fail"):
             raise BusError("rate_limited", "later")
         return {"output": {}, "meta": {}}
@@ -205,10 +205,10 @@ async def test_every_capability_that_runs_is_reported_before_it_does_and_when_it
     assert last.seconds is not None
     reported.clear()
     assert await code_of(bus.call("market.post", (1, 0), {"input": {"fail": True}})) == "rate_limited"
-    assert [one.outcome for one in reported] == ["", "rate_limited"]
+    assert [item.outcome for item in reported] == ["", "rate_limited"]
     reported.clear()
     frames = [frame async for frame in bus.stream("market.post", (1, 0), {"input": {}})]
-    assert (frames[-1].event, [one.outcome for one in reported]) == ("done", ["", "ok"])
+    assert (frames[-1].event, [item.outcome for item in reported]) == ("done", ["", "ok"])
 
 
 async def test_what_cannot_be_reported_does_not_run() -> None:

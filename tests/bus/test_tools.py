@@ -56,7 +56,7 @@ async def events_of(toolset: Any, call: Call, context: Context | None = None) ->
 
 async def test_an_offered_tool_is_found_as_it_was() -> None:
     _, toolset = await offered()
-    tools = {one.name: one for one in await toolset.tools()}
+    tools = {listed_tool.name: listed_tool for listed_tool in await toolset.tools()}
     assert set(tools) == {"home_add", "home_count", "home_pay", "home_fail"}
     (original,) = await Functions(add).tools()
     assert tools["home_add"].parameters["properties"] == original.parameters["properties"]
@@ -70,7 +70,7 @@ async def test_calls_results_and_progress_travel() -> None:
     (result,) = await events_of(toolset, Call("home_add", {"a": 2, "b": 3}, "c1"))
     assert result == Result("c1", "home_add", 5)
     *progress, last = await events_of(toolset, Call("home_count", {"to": 2}, "c2"))
-    assert [(one.text, one.current, one.total) for one in progress] == [("at 0", 0, 2), ("at 1", 1, 2)]
+    assert [(item.text, item.current, item.total) for item in progress] == [("at 0", 0, 2), ("at 1", 1, 2)]
     assert last.content == {"counted": 2}
 
 
@@ -110,7 +110,7 @@ async def test_what_the_offering_node_wants_confirmed_does_not_run() -> None:
 async def test_withdrawn_tools_are_gone() -> None:
     bus = CapabilityBus()
     withdraw = await offer(bus, Functions(add))
-    assert [one.descriptor.name for one in bus.offers()] == ["experimental.tools.add"]
+    assert [item.descriptor.name for item in bus.offers()] == ["experimental.tools.add"]
     withdraw()
     assert bus.offers() == []
 
@@ -142,7 +142,7 @@ async def test_what_can_be_no_tool_is_left_out_and_the_others_stay() -> None:
     )  # type: ignore[arg-type]
     await offer(bus, Functions(add))
     toolset = CapabilityTools(bus, patterns=["experimental.*"])
-    assert [one.name for one in await toolset.tools()] == ["tools_add"]
+    assert [listed_tool.name for listed_tool in await toolset.tools()] == ["tools_add"]
     first, second = await toolset.tools(), await toolset.tools()
     assert first[0] is second[0]
 

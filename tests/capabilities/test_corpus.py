@@ -61,9 +61,9 @@ async def test_what_stands_in_the_documents_is_found(corpora: Corpora) -> None:
     assert chunk["metadata"]["doc_title"] == "deep/bridge.txt"
     assert await search(bus, "zebra") == []
     assert await search(bus, "hall", filter={"doc_title": "deep/bridge.txt"}) == []
-    assert all("text" not in one for one in await search(bus, "hall", include_text=False))
+    assert all("text" not in item for item in await search(bus, "hall", include_text=False))
     listed = (await bus.call("rag.list_corpora", (1, 0), {}))["output"]["corpora"]
-    assert [(one["name"], one["docs"], one["chunks"]) for one in listed] == [("village", 2, 2)]
+    assert [(item["name"], item["docs"], item["chunks"]) for item in listed] == [("village", 2, 2)]
 
 
 @pytest.mark.parametrize(
@@ -209,21 +209,21 @@ async def test_find_neighbour_tells_who_is_there() -> None:
         return {"output": {}, "meta": {}}
 
     bus.register(Descriptor("trans.text"), handle)
-    (result,) = [one async for one in builtin_tools(bus, ["find_neighbour"]).call(Call("find_neighbour", {}, "c1"), Context())]
+    (result,) = [item async for item in builtin_tools(bus, ["find_neighbour"]).call(Call("find_neighbour", {}, "c1"), Context())]
     assert result.content == {"nodes": [{"node": "this node", "offers": ["trans.text@1.0"]}]}
 
 
 @pytest.mark.req("R162")
 async def test_the_default_set_is_these_four() -> None:
-    assert [one.name for one in await builtin_tools(CapabilityBus()).tools()] == M21
+    assert [tool.name for tool in await builtin_tools(CapabilityBus()).tools()] == M21
     of_server = bus_tools(CapabilityBus(), ["default", "find_neighbour"])
     assert of_server is not None
-    assert [one.name for one in await of_server.tools()] == [*M21, "find_neighbour"]
+    assert [tool.name for tool in await of_server.tools()] == [*M21, "find_neighbour"]
 
 
 async def test_built_in_tools_are_switched_on_by_name() -> None:
     bus = CapabilityBus()
-    bound = {one.name: one.bound_capability for one in await builtin_tools(bus, NAMES).tools()}
+    bound = {tool.name: tool.bound_capability for tool in await builtin_tools(bus, NAMES).tools()}
     assert bound == {
         "search_corpus": "rag.query",
         "list_corpora": "rag.list_corpora",

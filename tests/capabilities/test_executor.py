@@ -330,7 +330,7 @@ async def test_a_stream_is_collected_as_the_binding_says() -> None:
     result = await executor.dispatch(Call("write_down", {"audio_cid": "x"}, "c1"))
     assert result.content == {"text": "The hall opens at five.", "language": "en", "duration_seconds": 3}
     result = await executor.dispatch(Call("segments", {"audio_cid": "x"}, "c2"))
-    assert [one["text"] for one in result.content["segments"]] == ["The hall", " opens at", "five. "]
+    assert [segment["text"] for segment in result.content["segments"]] == ["The hall", " opens at", "five. "]
 
 
 async def test_progress_of_a_capability_is_progress_of_its_tool() -> None:

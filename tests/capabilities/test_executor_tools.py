@@ -51,7 +51,9 @@ async def test_the_record_of_a_bound_tool_names_its_capability_and_version() -> 
 
     async for _ in Audited(CapabilityTools(bus, [SEARCH]), audit).call(Call("search_corpus", FOUND, "c1"), Context()):
         pass
-    assert {(one.name, one.bound_capability, one.bound_version) for one in records} == {("search_corpus", "rag.query", "1.0")}
+    assert {(record.name, record.bound_capability, record.bound_version) for record in records} == {
+        ("search_corpus", "rag.query", "1.0")
+    }
 
 
 def find_neighbour() -> str:
@@ -63,7 +65,7 @@ def find_neighbour() -> str:
 async def test_a_custom_tool_stands_unbound_among_the_bound_ones() -> None:
     bus, engine = chat_bus(called(("find_neighbour", {})), "Ann and Bob.")
     executor = ToolExecutor(bus, [SEARCH, find_neighbour])
-    assert [one["name"] for one in executor.native_definitions] == ["search_corpus", "find_neighbour"]
+    assert [native_definition["name"] for native_definition in executor.native_definitions] == ["search_corpus", "find_neighbour"]
     assert (await executor.dispatch(Call("find_neighbour", {}, "c1"))).content == "ann and bob"
     message = await executor.run_chat_with_tools(chat("Wer ist da?"))
     assert message["content"] == "Ann and Bob."

@@ -69,7 +69,7 @@ async def test_tools_are_read_flat_and_wrapped_and_their_calls_come_back(wrapped
     assert (call["name"], call["arguments"]) == ("search", {"query": "hall"})
     assert frames[-1].data["stop_reason"] == "tool_calls"
     whole = await chat_bus(CALL)[0].call("llm.chat", (2, 0), chat(tools=[tool], tool_choice=choice))
-    assert [one["arguments"] for one in whole["output"]["tool_calls"]] == [{"query": "hall"}]
+    assert [tool_call["arguments"] for tool_call in whole["output"]["tool_calls"]] == [{"query": "hall"}]
 
 
 @pytest.mark.parametrize(

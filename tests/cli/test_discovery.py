@@ -13,8 +13,8 @@ def test_beyond_the_budget_the_model_finds_its_tools(callsmith, tmp_path: Path, 
     script = tmp_path / "replies.jsonl"
     replies = [CALL.format("find_tools", '{"query": "calculate"}'), "I know now."]
     script.write_text("".join(json.dumps(reply) + "\n" for reply in replies), "utf-8")
-    told = callsmith("chat", "What can you do?", "--model", f"scripted:{script}", "--tools-budget", budget)
-    assert told.code == 0
-    assert ("- calculate: " in told.out) == searched
-    assert ("find_tools" in told.out) == searched, "what is no tool is not called"
-    assert "I know now." in told.out
+    result = callsmith("chat", "What can you do?", "--model", f"scripted:{script}", "--tools-budget", budget)
+    assert result.code == 0
+    assert ("- calculate: " in result.out) == searched
+    assert ("find_tools" in result.out) == searched, "what is no tool is not called"
+    assert "I know now." in result.out

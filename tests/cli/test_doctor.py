@@ -30,9 +30,9 @@ def line_of(out: str, what: str) -> str:
 
 def test_where_everything_is_there_every_line_says_ok(callsmith, monkeypatch):
     monkeypatch.setattr(machines, "_features", lambda root: "")
-    told = callsmith(*SCRIPTED)
-    assert told.code == 0
-    lines = [line for line in told.out.splitlines() if not line.startswith(" ")]
+    result = callsmith(*SCRIPTED)
+    assert result.code == 0
+    lines = [line for line in result.out.splitlines() if not line.startswith(" ")]
     assert {line.split()[0] for line in lines} == {"ok"}
     assert [line.split()[1] for line in lines] == [
         "python", *["extra"] * 8, "llama.cpp", "gpu", "grammars", "settings", "model", "port",
@@ -42,43 +42,43 @@ def test_where_everything_is_there_every_line_says_ok(callsmith, monkeypatch):
 @pytest.mark.weights
 def test_weights_are_held_against_the_catalogue_and_the_memory_there_is(callsmith):
     small_file()
-    told = callsmith("doctor", "--model", "smollm2-135m")
-    assert "sha256 as in the catalogue" in line_of(told.out, "model")
-    assert "needed" in line_of(told.out, "memory")
+    result = callsmith("doctor", "--model", "smollm2-135m")
+    assert "sha256 as in the catalogue" in line_of(result.out, "model")
+    assert "needed" in line_of(result.out, "memory")
 
 
 def test_weights_that_are_damaged_fail_with_the_command_that_mends_them(callsmith, tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
     (tmp_path / "models").mkdir()
     (tmp_path / "models" / "smollm2-135m.gguf").write_bytes(b"GGUF")
-    told = callsmith("doctor", "--model", "smollm2-135m")
-    assert told.code == 1
-    assert line_of(told.out, "model").startswith("fail")
-    assert "→ Run: callsmith models fetch --force smollm2-135m" in told.out
+    result = callsmith("doctor", "--model", "smollm2-135m")
+    assert result.code == 1
+    assert line_of(result.out, "model").startswith("fail")
+    assert "→ Run: callsmith models fetch --force smollm2-135m" in result.out
 
 
 def test_a_model_that_has_not_been_fetched_fails(callsmith, tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
-    told = callsmith("doctor", "--model", "smollm2-135m")
-    assert told.code == 1
-    assert "→ Run: callsmith models fetch smollm2-135m" in told.out
+    result = callsmith("doctor", "--model", "smollm2-135m")
+    assert result.code == 1
+    assert "→ Run: callsmith models fetch smollm2-135m" in result.out
 
 
 def test_too_little_memory_is_a_warning(callsmith, tmp_path, monkeypatch):
     (tmp_path / "m.gguf").write_bytes(b"GGUF" * 1000)
     monkeypatch.setattr(doctor, "free_memory", lambda: 100)
-    told = callsmith("doctor", "--model", str(tmp_path / "m.gguf"))
-    assert told.code == 0
-    assert line_of(told.out, "memory").startswith("warn")
+    result = callsmith("doctor", "--model", str(tmp_path / "m.gguf"))
+    assert result.code == 0
+    assert line_of(result.out, "memory").startswith("warn")
 
 
 def test_a_library_of_another_build_fails(callsmith, monkeypatch, tmp_path):
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", str(tmp_path / "libllama.so"))
     libllama.load.cache_clear()
-    told = callsmith(*SCRIPTED)
-    assert told.code == 1
-    assert line_of(told.out, "llama.cpp").startswith("fail")
-    assert "unset it" in told.out
+    result = callsmith(*SCRIPTED)
+    assert result.code == 1
+    assert line_of(result.out, "llama.cpp").startswith("fail")
+    assert "unset it" in result.out
 
 
 def test_a_library_without_code_for_the_processor_is_a_warning_with_the_way_to_a_faster_one(callsmith, monkeypatch, tmp_path):
@@ -86,10 +86,10 @@ def test_a_library_without_code_for_the_processor_is_a_warning_with_the_way_to_a
     monkeypatch.setattr(machines, "_features", lambda root: "fp asimd asimddp")
     monkeypatch.setattr(machines.platform, "machine", lambda: "aarch64")
     monkeypatch.setattr(library, "uses", "CPU : NEON = 1 | ")
-    told = callsmith(*SCRIPTED)
-    assert told.code == 0
-    assert line_of(told.out, "llama.cpp").startswith("warn")
-    assert "→ To answer faster: callsmith engines install, and unset CALLSMITH_LIBLLAMA\n" in told.out
+    result = callsmith(*SCRIPTED)
+    assert result.code == 0
+    assert line_of(result.out, "llama.cpp").startswith("warn")
+    assert "→ To answer faster: callsmith engines install, and unset CALLSMITH_LIBLLAMA\n" in result.out
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", "")
     monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
     assert "→ To answer faster: callsmith engines install\n" in callsmith(*SCRIPTED).out
@@ -104,55 +104,55 @@ def test_a_gpu_that_no_installed_build_can_use_is_a_warning_with_the_command_tha
     monkeypatch.setattr(machines, "this_machine", lambda: gpu)
     for name in (name for build in BUILDS for name in build.libraries or {}):
         (tmp_path / name).write_bytes(b"")
-    told = callsmith(*SCRIPTED)
-    assert line_of(told.out, "gpu").startswith(
+    result = callsmith(*SCRIPTED)
+    assert line_of(result.out, "gpu").startswith(
         "warn gpu       NVIDIA H200 is not used: no build of llama.cpp for it is installed"
     )
-    assert "→ Run: callsmith engines install\n" in told.out
+    assert "→ Run: callsmith engines install\n" in result.out
 
 
 def test_the_gpus_that_the_library_sees_are_listed_with_the_layers_they_would_get(callsmith, monkeypatch, tmp_path):
     monkeypatch.setattr(devices, "gpus", lambda library: (devices.Device("CUDA0", "NVIDIA H200", 138 << 30, 139 << 30),))
     assert line_of(callsmith(*SCRIPTED).out, "gpu") == "ok   gpu       CUDA0 (NVIDIA H200, 139 GiB), 138 GiB free"
     write_tiny_model(tmp_path / "m.gguf")
-    told = callsmith("doctor", "--model", str(tmp_path / "m.gguf"))
-    assert line_of(told.out, "memory") == "ok   memory    2 of 2 layers on CUDA0 (NVIDIA H200, 139 GiB)"
+    result = callsmith("doctor", "--model", str(tmp_path / "m.gguf"))
+    assert line_of(result.out, "memory") == "ok   memory    2 of 2 layers on CUDA0 (NVIDIA H200, 139 GiB)"
 
 
 def test_a_part_that_is_not_installed_is_a_warning_with_the_way_to_get_it(callsmith, monkeypatch):
     monkeypatch.setattr(doctor, "extras", lambda: {"otel": ["no-such-package"]})
-    told = callsmith(*SCRIPTED)
-    assert told.code == 0
-    assert "pip install 'callsmith[otel]'" in told.out
+    result = callsmith(*SCRIPTED)
+    assert result.code == 0
+    assert "pip install 'callsmith[otel]'" in result.out
 
 
 def test_each_of_several_models_is_looked_at(callsmith, tmp_path: Path):
     (tmp_path / "c.toml").write_text('[models.a]\nmodel = "scripted:Hi"\n[models.b]\nmodel = "/no/such.gguf"\n', "utf-8")
-    told = callsmith("doctor", "--config", str(tmp_path / "c.toml"))
-    lines = [line for line in told.out.splitlines() if line[5:].startswith("model")]
-    assert told.code == 1 and [line.split()[0] for line in lines] == ["ok", "fail"]
+    result = callsmith("doctor", "--config", str(tmp_path / "c.toml"))
+    lines = [line for line in result.out.splitlines() if line[5:].startswith("model")]
+    assert result.code == 1 and [line.split()[0] for line in lines] == ["ok", "fail"]
 
 
 def test_settings_that_make_no_sense_fail(callsmith, tmp_path: Path):
     (tmp_path / "c.toml").write_text("[server]\nprot = 1\n", "utf-8")
-    told = callsmith(*SCRIPTED, "--config", str(tmp_path / "c.toml"))
-    assert told.code == 1
-    assert "did you mean 'server.port'" in line_of(told.out, "settings")
+    result = callsmith(*SCRIPTED, "--config", str(tmp_path / "c.toml"))
+    assert result.code == 1
+    assert "did you mean 'server.port'" in line_of(result.out, "settings")
 
 
 def test_a_port_in_use_is_told(callsmith, monkeypatch):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         monkeypatch.setenv("CALLSMITH_SERVER__PORT", str(taken.getsockname()[1]))
-        told = callsmith(*SCRIPTED)
-    assert line_of(told.out, "port").startswith("warn")
+        result = callsmith(*SCRIPTED)
+    assert line_of(result.out, "port").startswith("warn")
 
 
 def test_a_server_that_does_not_answer_fails(callsmith):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    told = callsmith(*SCRIPTED, "--url", f"http://127.0.0.1:{port}/v1")
-    assert told.code == 1
-    assert line_of(told.out, "server").startswith("fail")
+    result = callsmith(*SCRIPTED, "--url", f"http://127.0.0.1:{port}/v1")
+    assert result.code == 1
+    assert line_of(result.out, "server").startswith("fail")
 
 
 def test_free_memory_can_be_told_here():

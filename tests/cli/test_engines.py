@@ -36,9 +36,9 @@ def gpu(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> machines.Machine:
 
 
 def test_engines_and_builds_are_listed_and_which_is_used(callsmith):
-    told = callsmith("engines", "--json")
-    listed = json.loads(told.out)
-    engines = {one["scheme"]: one for one in listed["engines"]}
+    result = callsmith("engines", "--json")
+    listed = json.loads(result.out)
+    engines = {engine["scheme"]: engine for engine in listed["engines"]}
     assert engines["llama"] == {"scheme": "llama", "purpose": "GGUF models in process, by llama.cpp", "missing": ""}
     assert "scripted" in engines
     assert [build["name"] for build in listed["builds"]] == ["pinned", *BY_NAME]
@@ -79,11 +79,11 @@ def test_without_a_name_the_best_is_installed_that_works(callsmith, gpu, monkeyp
         return build.folder / "libllama.so"
 
     monkeypatch.setattr(library_builds.Installer, "install", install)
-    told = callsmith("engines", "install")
-    assert told.code == 0 and asked == ["linux-x64-cuda13", "linux-x64-cuda12"]
-    assert told.out.strip() == str(BY_NAME["linux-x64-cuda12"].folder / "libllama.so")
-    assert "143 MB to download" in told.err and "187 MB to download" in told.err
-    assert "ended by SIGABRT: CUDA error: unsupported toolchain\nTrying the next best." in told.err
+    result = callsmith("engines", "install")
+    assert result.code == 0 and asked == ["linux-x64-cuda13", "linux-x64-cuda12"]
+    assert result.out.strip() == str(BY_NAME["linux-x64-cuda12"].folder / "libllama.so")
+    assert "143 MB to download" in result.err and "187 MB to download" in result.err
+    assert "ended by SIGABRT: CUDA error: unsupported toolchain\nTrying the next best." in result.err
     rows = {build["name"]: build for build in json.loads(callsmith("engines", "--json").out)["builds"]}
     assert rows["linux-x64-cuda13"]["state"].startswith("does not work here: its process was ended by SIGABRT")
     assert rows["linux-x64-cuda12"]["state"] == "works: CUDA0" and rows["linux-x64-cuda12"]["used"]
@@ -106,37 +106,37 @@ def test_a_gpu_that_stays_unused_is_told(callsmith, gpu, monkeypatch, tmp_path):
         return build.folder / "libllama.so"
 
     monkeypatch.setattr(library_builds.Installer, "install", install)
-    told = callsmith("engines", "install")
-    assert told.code == 0 and "linux-x64-3.22.1" in told.out
-    assert "linux-x64-cuda12 cannot be used here: libcudart.so.12 not found: pip install nvidia-cuda-runtime-cu12" in told.err
-    assert "NVIDIA H200 is not used: linux-x64-cuda13: libcudart.so.13 not found" in told.err
+    result = callsmith("engines", "install")
+    assert result.code == 0 and "linux-x64-3.22.1" in result.out
+    assert "linux-x64-cuda12 cannot be used here: libcudart.so.12 not found: pip install nvidia-cuda-runtime-cu12" in result.err
+    assert "NVIDIA H200 is not used: linux-x64-cuda13: libcudart.so.13 not found" in result.err
 
 
 def test_what_cannot_be_installed_is_an_error(callsmith, monkeypatch, tmp_path):
-    told = callsmith("engines", "install", "nope")
-    assert told.code == 2 and "known: linux-arm64, linux-x64" in told.err
+    result = callsmith("engines", "install", "nope")
+    assert result.code == 2 and "known: linux-arm64, linux-x64" in result.err
     assert callsmith("engines", "install", "--from", str(tmp_path / "nowhere")).code == 2
     other = next(build for build in BUILDS if build.processor != machines.this_machine().processor)
-    told = callsmith("engines", "install", other.name)
-    assert told.code == 1 and f"{other.name} cannot be used here: for Linux on {other.processor}" in told.err
+    result = callsmith("engines", "install", other.name)
+    assert result.code == 1 and f"{other.name} cannot be used here: for Linux on {other.processor}" in result.err
     monkeypatch.setattr(machines, "this_machine", lambda: machines.Machine("darwin", "arm64"))
-    told = callsmith("engines", "install")
-    assert told.code == 0 and "No build is known for this machine" in told.err
+    result = callsmith("engines", "install")
+    assert result.code == 0 and "No build is known for this machine" in result.err
 
 
 def test_what_is_not_installed_cannot_be_removed(callsmith):
-    told = callsmith("engines", "remove", "linux-x64")
-    assert told.code == 0 and told.err == "linux-x64 was not installed.\n"
+    result = callsmith("engines", "remove", "linux-x64")
+    assert result.code == 0 and result.err == "linux-x64 was not installed.\n"
     assert callsmith("engines", "remove", "nope").code == 2
 
 
 @needs_real_build
 def test_the_real_one_is_installed_used_and_removed(callsmith):
     assert CPU_BUILD is not None
-    told = callsmith("engines", "install", CPU_BUILD.name)
-    assert told.code == 0 and "to download, into" in told.err
+    result = callsmith("engines", "install", CPU_BUILD.name)
+    assert result.code == 0 and "to download, into" in result.err
     listed = json.loads(callsmith("engines", "--json").out)
-    assert listed["used"]["path"] == told.out.strip()
+    assert listed["used"]["path"] == result.out.strip()
     row = next(build for build in listed["builds"] if build["used"])
     assert (row["name"], row["state"]) == (CPU_BUILD.name, "works: the processor")
     assert callsmith("engines", "remove", CPU_BUILD.name).err == f"{CPU_BUILD.name} is removed.\n"

@@ -25,9 +25,9 @@ HERMES = """\
 
 
 def test_the_table_names_every_format(callsmith):
-    told = callsmith("formats")
-    assert told.code == 0
-    assert all(name in told.out for name in formats())
+    result = callsmith("formats")
+    assert result.code == 0
+    assert all(name in result.out for name in formats())
 
 
 def test_the_list_shows_a_call_that_its_format_reads_back(callsmith):
@@ -45,10 +45,10 @@ def test_the_list_shows_a_call_that_its_format_reads_back(callsmith):
 def test_the_format_of_a_template_is_found_with_evidence(callsmith, tmp_path: Path):
     path = tmp_path / "template.jinja"
     path.write_text(HERMES, "utf-8")
-    told = callsmith("formats", "detect", str(path))
-    assert told.code == 0
-    assert "It reads back 2 of 2 calls" in told.out
-    assert '{"name": "probe_alpha", "arguments": {"first_key": "value one"}}' in told.out
+    result = callsmith("formats", "detect", str(path))
+    assert result.code == 0
+    assert "It reads back 2 of 2 calls" in result.out
+    assert '{"name": "probe_alpha", "arguments": {"first_key": "value one"}}' in result.out
 
 
 def test_a_template_is_also_found_in_a_tokenizer_config(callsmith, tmp_path: Path):
@@ -62,17 +62,17 @@ def test_a_template_is_also_found_in_a_tokenizer_config(callsmith, tmp_path: Pat
 def test_a_template_that_shows_no_calls_has_no_format(callsmith, tmp_path: Path):
     path = tmp_path / "template.jinja"
     path.write_text("{% for message in messages %}{{ message.content }}{% endfor %}", "utf-8")
-    told = callsmith("formats", "detect", str(path))
-    assert (told.code, told.out) == (1, "")
-    assert "no known format" in told.err
+    result = callsmith("formats", "detect", str(path))
+    assert (result.code, result.out) == (1, "")
+    assert "no known format" in result.err
 
 
 @pytest.mark.parametrize(("name", "content"), [("a.json", "{}"), ("a.json", "["), ("a.jinja", "{% if %}")])
 def test_a_file_that_holds_no_template_is_told(callsmith, tmp_path: Path, name: str, content: str):
     (tmp_path / name).write_text(content, "utf-8")
-    told = callsmith("formats", "detect", str(tmp_path / name))
-    assert told.code in (1, 2)
-    assert told.err.startswith("error: ")
+    result = callsmith("formats", "detect", str(tmp_path / name))
+    assert result.code in (1, 2)
+    assert result.err.startswith("error: ")
 
 
 def test_a_name_that_is_neither_file_nor_model_is_told(callsmith):
@@ -80,8 +80,8 @@ def test_a_name_that_is_neither_file_nor_model_is_told(callsmith):
 
 
 def test_a_template_that_is_not_there_is_told_as_a_file(callsmith):
-    told = callsmith("formats", "detect", "nope.jinja")
-    assert (told.code, told.err.partition(",")[0]) == (2, "error: there is no file nope.jinja")
+    result = callsmith("formats", "detect", "nope.jinja")
+    assert (result.code, result.err.partition(",")[0]) == (2, "error: there is no file nope.jinja")
 
 
 def test_a_format_is_shown_as_toml_and_as_a_response_template_that_can_be_used(callsmith, tmp_path):

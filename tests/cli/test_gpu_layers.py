@@ -33,5 +33,5 @@ def test_the_layers_for_gpus_reach_the_engine(callsmith, monkeypatch, layers):
 
 
 def test_fewer_than_none_is_refused(callsmith):
-    told = callsmith("chat", "--model", "scripted:Hello", "--gpu-layers", "-1", "Hi")
-    assert told.code == 2 and "--gpu-layers" in told.err
+    result = callsmith("chat", "--model", "scripted:Hello", "--gpu-layers", "-1", "Hi")
+    assert result.code == 2 and "--gpu-layers" in result.err

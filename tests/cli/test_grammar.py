@@ -45,30 +45,30 @@ def test_the_schemas_of_a_registry_of_functions_are_what_its_grammar_is_made_fro
     registry = Functions(get_time, set_light)
     path = tmp_path / "tools.json"
     path.write_text(json.dumps(registry.openai_schemas()), "utf-8")
-    told = callsmith("grammar", "--tools", str(path), "--choice", choice, "--target", "gbnf")
+    result = callsmith("grammar", "--tools", str(path), "--choice", choice, "--target", "gbnf")
     wanted = Choice.only(choice) if choice == "set_light" else Choice(choice)  # pyright: ignore[reportArgumentType]
     made = grammar_for(format_named("hermes"), asyncio.run(registry.tools()), wanted)
     assert made is not None
-    assert told.out.strip() == to_gbnf(made).text.strip()
-    assert "kitchen" in told.out
+    assert result.out.strip() == to_gbnf(made).text.strip()
+    assert "kitchen" in result.out
 
 
 @pytest.mark.req("R77")
 def test_the_grammar_is_one_that_llguidance_accepts(callsmith, tools: str):
     llguidance = pytest.importorskip("llguidance")
     for choice in ("required", "auto", "get_time"):
-        told = callsmith("grammar", "--tools", tools, "--choice", choice)
-        assert told.code == 0
-        failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(llguidance.grammar_from("lark", told.out))
+        result = callsmith("grammar", "--tools", tools, "--choice", choice)
+        assert result.code == 0
+        failed, messages = llguidance.LLMatcher.validate_grammar_with_warnings(llguidance.grammar_from("lark", result.out))
         assert not failed, messages
 
 
 @pytest.mark.req("R26")
 @pytest.mark.req("R32")
 def test_a_name_leaves_only_that_tool(callsmith, tools: str):
-    told = callsmith("grammar", "--tools", tools, "--choice", "get_time", "--target", "lark")
-    assert "get_time" in told.out
-    assert "get_weather" not in told.out
+    result = callsmith("grammar", "--tools", tools, "--choice", "get_time", "--target", "lark")
+    assert "get_time" in result.out
+    assert "get_weather" not in result.out
 
 
 def test_without_parallel_calls_there_is_one(callsmith, tools: str):
@@ -97,9 +97,9 @@ def test_a_grammar_that_enforces_everything_says_so(callsmith, tools: str):
 def test_tools_that_are_none_are_refused(callsmith, tmp_path: Path, content: str):
     path = tmp_path / "tools.json"
     path.write_text(content, "utf-8")
-    told = callsmith("grammar", "--tools", str(path))
-    assert told.code == 2
-    assert told.err.startswith("error: ")
+    result = callsmith("grammar", "--tools", str(path))
+    assert result.code == 2
+    assert result.err.startswith("error: ")
 
 
 def test_an_unknown_tool_is_refused(callsmith, tools: str):
@@ -112,11 +112,11 @@ def test_gbnf_is_one_that_llama_cpp_accepts(callsmith, tools: str):
 
     if why := missing():
         pytest.skip(why)
-    told = callsmith("grammar", "--tools", tools, "--target", "gbnf")
-    assert told.code == 0
+    result = callsmith("grammar", "--tools", tools, "--target", "gbnf")
+    assert result.code == 0
     call = '<tool_call>\n{"name": "get_time", "arguments": {"city": "Paris"}}\n</tool_call>'
-    assert LlamaGrammar(told.out).accepts(call)
-    assert not LlamaGrammar(told.out).accepts(call.replace("Paris", "Paris\n"))
+    assert LlamaGrammar(result.out).accepts(call)
+    assert not LlamaGrammar(result.out).accepts(call.replace("Paris", "Paris\n"))
 
 
 @pytest.mark.parametrize(
@@ -145,15 +145,15 @@ def test_a_schema_that_nothing_satisfies_is_refused_by_its_place(callsmith, tmp_
     path = tmp_path / "tools.json"
     odd = {"type": "object", "properties": {"a": {"type": "array", "enum": ["x"]}}, "required": ["a"]}
     path.write_text(json.dumps([{"name": "f", "parameters": odd}]), "utf-8")
-    told = callsmith("grammar", "--tools", str(path), "--target", "gbnf")
-    assert told.code == 2
-    assert "#/properties/a" in told.err
+    result = callsmith("grammar", "--tools", str(path), "--target", "gbnf")
+    assert result.code == 2
+    assert "#/properties/a" in result.err
 
 
 def test_an_unknown_target_names_those_there_are(callsmith, tools: str):
-    told = callsmith("grammar", "--tools", tools, "--target", "xml")
-    assert told.code == 2
-    assert "llama-server" in told.err
+    result = callsmith("grammar", "--tools", tools, "--target", "xml")
+    assert result.code == 2
+    assert "llama-server" in result.err
 
 
 @pytest.mark.parametrize("given", [[], ["-"], ["FILE"]])
@@ -162,15 +162,15 @@ def test_schemas_are_tried_on_instances_line_by_line(callsmith, tmp_path: Path, 
     path = tmp_path / "lines.jsonl"
     schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
     path.write_text(json.dumps({"schema": schema, "instances": [[1, 1], ["a"]]}) + "\n\nnonsense\n", "utf-8")
-    told = callsmith("grammar", "--jsonl", *(str(path) if one == "FILE" else one for one in given), stdin=path.read_bytes())
-    assert told.code == 0
-    first, second = map(json.loads, told.out.splitlines())
+    result = callsmith("grammar", "--jsonl", *(str(path) if item == "FILE" else item for item in given), stdin=path.read_bytes())
+    assert result.code == 0
+    first, second = map(json.loads, result.out.splitlines())
     assert first == {"compiled": True, "unenforced": [["uniqueItems", "#"]], "accepts": [True, False]}
     assert second["compiled"] is False
     assert second["error"]
 
 
 def test_without_tools_and_without_lines_there_is_nothing_to_do(callsmith):
-    told = callsmith("grammar")
-    assert told.code == 2
-    assert "--jsonl" in told.err
+    result = callsmith("grammar")
+    assert result.code == 2
+    assert "--jsonl" in result.err

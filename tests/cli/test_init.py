@@ -15,18 +15,18 @@ SETTING = re.compile(r"^# (?=[a-z_0-9]+ = )", re.MULTILINE)
 
 def test_the_file_is_written_into_the_config_folder_and_changes_nothing(callsmith, tmp_path: Path, monkeypatch):
     monkeypatch.setenv("CALLSMITH_CONFIG", str(tmp_path / "config"))
-    told = callsmith("init")
+    result = callsmith("init")
     path = tmp_path / "config" / "callsmith.toml"
-    assert told.out.splitlines()[0] == f"Written: {path}"
-    assert "callsmith serve --print-config" in told.out
+    assert result.out.splitlines()[0] == f"Written: {path}"
+    assert "callsmith serve --print-config" in result.out
     assert merge_settings(read_settings_file(path)).settings == Settings()
 
 
 def test_a_file_that_exists_is_replaced_only_by_force(callsmith, tmp_path: Path):
     path = tmp_path / "mine.toml"
     path.write_text("[server]\nport = 9000\n")
-    told = callsmith("init", "--output", str(path))
-    assert (told.code, told.err) == (2, f"error: {path} exists already: --force replaces it, --output writes elsewhere\n")
+    result = callsmith("init", "--output", str(path))
+    assert (result.code, result.err) == (2, f"error: {path} exists already: --force replaces it, --output writes elsewhere\n")
     assert path.read_text() == "[server]\nport = 9000\n"
     assert callsmith("init", "--output", str(path), "--force").code == 0
     assert path.read_text() == settings_template()
@@ -34,9 +34,9 @@ def test_a_file_that_exists_is_replaced_only_by_force(callsmith, tmp_path: Path)
 
 def test_a_folder_that_cannot_be_written_is_told(callsmith, tmp_path: Path):
     (tmp_path / "file").write_text("")
-    told = callsmith("init", "--output", str(tmp_path / "file" / "callsmith.toml"))
-    assert told.code == 2
-    assert "cannot be written" in told.err or "exists already" in told.err
+    result = callsmith("init", "--output", str(tmp_path / "file" / "callsmith.toml"))
+    assert result.code == 2
+    assert "cannot be written" in result.err or "exists already" in result.err
 
 
 def test_every_line_can_be_put_into_effect_and_says_the_default(tmp_path: Path):

@@ -14,9 +14,9 @@ COMMANDS += [("models", "fetch"), ("models", "verify")]
 
 @pytest.mark.parametrize("command", COMMANDS, ids=" ".join)
 def test_every_command_explains_itself(callsmith, command: tuple[str, ...]):
-    told = callsmith(*command, "--help")
-    assert told.code == 0
-    assert "Usage: " in told.out
+    result = callsmith(*command, "--help")
+    assert result.code == 0
+    assert "Usage: " in result.out
 
 
 def test_help_loads_nothing_heavy():
@@ -35,15 +35,15 @@ def test_the_version_is_told_by_the_module_and_by_the_command(callsmith):
 
 
 def test_a_usage_error_is_one_line_on_stderr_and_exit_code_2(callsmith):
-    told = callsmith("parse", "--format", "hermse", stdin="")
-    assert (told.code, told.out) == (2, "")
-    assert told.err == "error: unknown format 'hermse'; did you mean 'hermes'?\n"
+    result = callsmith("parse", "--format", "hermse", stdin="")
+    assert (result.code, result.out) == (2, "")
+    assert result.err == "error: unknown format 'hermse'; did you mean 'hermes'?\n"
 
 
 def test_what_the_operator_must_mend_is_exit_code_1_with_a_hint(callsmith, tmp_path: Path):
-    told = callsmith("chat", "--model", str(tmp_path / "missing.gguf"), "Hi")
-    assert told.code == 1
-    assert told.err.startswith("error: there is no file at ")
+    result = callsmith("chat", "--model", str(tmp_path / "missing.gguf"), "Hi")
+    assert result.code == 1
+    assert result.err.startswith("error: there is no file at ")
 
 
 @pytest.mark.parametrize("how", ["option", "environment"])
@@ -59,5 +59,5 @@ def test_an_interrupt_ends_quietly_with_130(callsmith, monkeypatch: pytest.Monke
         raise KeyboardInterrupt
 
     monkeypatch.setattr("callsmith.formats.format_named", interrupt)
-    told = callsmith("parse", "--format", "hermes", stdin="")
-    assert (told.code, told.out, told.err) == (130, "", "")
+    result = callsmith("parse", "--format", "hermes", stdin="")
+    assert (result.code, result.out, result.err) == (130, "", "")

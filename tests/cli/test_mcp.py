@@ -71,8 +71,8 @@ def over_http(folder: Path) -> Iterator[str]:
     with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
         try:
             assert process.stdout
-            told = next(line for line in process.stdout if "/mcp" in line)
-            yield re.search(r"http://\S+/mcp", told)[0]  # type: ignore[index]
+            output = next(line for line in process.stdout if "/mcp" in line)
+            yield re.search(r"http://\S+/mcp", output)[0]  # type: ignore[index]
         finally:
             process.terminate()
 
@@ -84,18 +84,18 @@ async def yes(context: object, params: object) -> types.ElicitResult:
 async def use(client: Client, version: str) -> None:
     """What a client does with a server."""
     assert client.protocol_version == version
-    assert [one.name for one in (await client.list_tools()).tools] == ["add", "pay", "count"]
-    told: list[float] = []
+    assert [tool.name for tool in (await client.list_tools()).tools] == ["add", "pay", "count"]
+    output: list[float] = []
 
     async def watch(progress: float, total: float | None, message: str | None) -> None:
-        told.append(progress)
+        output.append(progress)
 
     async def said(name: str, **arguments: int) -> str:
         result = await client.call_tool(name, arguments, progress_callback=watch)
         return result.content[0].text  # type: ignore[union-attr]
 
     assert await asyncio.gather(said("add", a=1, b=2), said("add", a=3, b=4)) == ["3", "7"]
-    assert (await said("count", to=3), told) == ("counted", [1, 2, 3])
+    assert (await said("count", to=3), output) == ("counted", [1, 2, 3])
     assert await said("pay", euros=5) == "paid 5"
 
 
@@ -129,8 +129,8 @@ async def test_pages_of_others_cannot_use_it_over_http(folder: Path):
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:0"])
 def test_it_does_not_serve_others_over_http_unless_insisted_on(callsmith, address: str):
-    told = callsmith("mcp", "--http", address)
-    assert (told.code, "--open" in told.err) == (2, True)
+    result = callsmith("mcp", "--http", address)
+    assert (result.code, "--open" in result.err) == (2, True)
 
 
 def test_nothing_but_the_protocol_is_written_to_standard_output(folder: Path):
@@ -161,21 +161,21 @@ async def test_our_own_host_can_use_it(folder: Path):
     async with McpHost([ServerConfig("ours", COMMAND[0], tuple(COMMAND[1:]), cwd=str(folder), trust=True)]) as host:
         assert {tool.name: tool.side_effects for tool in await host.tools()} == {"add": False, "pay": True, "count": False}
         progress, result = await outcome(host.call(Call("count", {"to": 2}, "c1"), Context()))  # type: ignore[arg-type]
-    assert ([one.current for one in progress], result.content) == ([1, 2], "counted")
+    assert ([item.current for item in progress], result.content) == ([1, 2], "counted")
 
 
 @pytest.mark.parametrize("address", ["8000x", "localhost", "127.0.0.1:70000"])
 def test_an_address_that_is_none_is_told(callsmith, address: str):
-    told = callsmith("mcp", "--http", address)
-    assert (told.code, "expected HOST:PORT" in told.err) == (2, True)
+    result = callsmith("mcp", "--http", address)
+    assert (result.code, "expected HOST:PORT" in result.err) == (2, True)
 
 
 def test_without_the_extra_it_is_told_how_to_get_it(callsmith, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("callsmith.cli.mcp.find_spec", lambda name: None if name == "mcp" else util.find_spec(name))
-    told = callsmith("mcp")
-    assert (told.code, "pip install 'callsmith[mcp]'" in told.err) == (2, True)
+    result = callsmith("mcp")
+    assert (result.code, "pip install 'callsmith[mcp]'" in result.err) == (2, True)
 
 
 def test_it_explains_itself(callsmith):
-    told = callsmith("mcp", "--help")
-    assert (told.code, "--http" in told.out) == (0, True)
+    result = callsmith("mcp", "--help")
+    assert (result.code, "--http" in result.out) == (0, True)

@@ -28,19 +28,19 @@ def pretend(target: Path, name: str) -> None:
 
 def test_the_table_names_every_model_and_what_is_installed(callsmith, empty_cache: Path):
     pretend(empty_cache, "smollm2-135m")
-    told = callsmith("models")
-    assert told.code == 0
-    lines = {name: next(line for line in told.out.splitlines() if name in line) for name in catalogue()}
+    result = callsmith("models")
+    assert result.code == 0
+    lines = {name: next(line for line in result.out.splitlines() if name in line) for name in catalogue()}
     assert "yes" in lines["smollm2-135m"]
     assert "(default)" in lines[default_model()]
     assert "no" in lines[default_model()].split()
 
 
 def test_each_model_says_what_it_is_good_for(callsmith):
-    told = callsmith("models").out.partition("Good for:")[2]
+    result = callsmith("models").out.partition("Good for:")[2]
     rows = {row["name"]: row["good_for"] for row in json.loads(callsmith("models", "--json").out)}
     assert set(rows) == {"qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "smollm2-135m"}
-    assert all(good_for and f"{name}: {good_for}" in told for name, good_for in rows.items())
+    assert all(good_for and f"{name}: {good_for}" in result for name, good_for in rows.items())
 
 
 def test_the_list_says_the_same_as_json(callsmith, empty_cache: Path):
@@ -57,11 +57,11 @@ def test_fetching_tells_size_and_place_and_prints_the_path(callsmith, empty_cach
         return empty_cache / f"{spec}.gguf"
 
     monkeypatch.setattr(weights, "fetch", fetch)
-    told = callsmith("models", "fetch", "smollm2-135m")
-    assert told.code == 0
-    assert "98 MB" in told.err
-    assert str(empty_cache) in told.err
-    assert told.out.strip() == str(empty_cache / "smollm2-135m.gguf")
+    result = callsmith("models", "fetch", "smollm2-135m")
+    assert result.code == 0
+    assert "98 MB" in result.err
+    assert str(empty_cache) in result.err
+    assert result.out.strip() == str(empty_cache / "smollm2-135m.gguf")
 
 
 def test_what_is_there_is_not_fetched_again(callsmith, empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
@@ -72,16 +72,16 @@ def test_what_is_there_is_not_fetched_again(callsmith, empty_cache: Path, monkey
 
 @pytest.mark.parametrize("command", ["fetch", "verify"])
 def test_an_unknown_model_is_refused_with_a_suggestion(callsmith, command: str):
-    told = callsmith("models", command, "smollm2-135")
-    assert told.code == 2
-    assert told.err == "error: unknown model 'smollm2-135'; did you mean 'smollm2-135m'?\n"
+    result = callsmith("models", command, "smollm2-135")
+    assert result.code == 2
+    assert result.err == "error: unknown model 'smollm2-135'; did you mean 'smollm2-135m'?\n"
 
 
 def test_verifying_damaged_weights_says_how_to_mend_them(callsmith, empty_cache: Path):
     pretend(empty_cache, "smollm2-135m")
-    told = callsmith("models", "verify", "smollm2-135m")
-    assert told.code == 1
-    assert "callsmith models fetch --force smollm2-135m" in told.err
+    result = callsmith("models", "verify", "smollm2-135m")
+    assert result.code == 1
+    assert "callsmith models fetch --force smollm2-135m" in result.err
 
 
 def test_a_model_that_is_not_there_is_fetched_when_it_is_used(callsmith, monkeypatch: pytest.MonkeyPatch):
@@ -89,15 +89,15 @@ def test_a_model_that_is_not_there_is_fetched_when_it_is_used(callsmith, monkeyp
         raise Unavailable(f"fetching {spec}")
 
     monkeypatch.setattr(weights, "fetch", fetch)
-    told = callsmith("chat", "--model", "smollm2-135m", "Hi")
-    assert told.code == 1
-    assert "fetching smollm2-135m" in told.err
+    result = callsmith("chat", "--model", "smollm2-135m", "Hi")
+    assert result.code == 1
+    assert "fetching smollm2-135m" in result.err
 
 
 def test_nothing_is_fetched_for_an_engine_that_does_not_work(callsmith, empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(weights, "fetch", lambda *_, **__: pytest.fail("fetched"))
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", "/nowhere/libllama.so")
     libllama.load.cache_clear()
-    told = callsmith("chat", "--model", "smollm2-135m", "Hi")
-    assert told.code == 1
-    assert "CALLSMITH_LIBLLAMA names no library" in told.err
+    result = callsmith("chat", "--model", "smollm2-135m", "Hi")
+    assert result.code == 1
+    assert "CALLSMITH_LIBLLAMA names no library" in result.err

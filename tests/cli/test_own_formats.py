@@ -24,9 +24,9 @@ def saved(callsmith, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("formats")
     (folder / "template.jinja").write_text(TEMPLATE, "utf-8")
     path = folder / "my-runner.toml"
-    told = callsmith("formats", "detect", str(folder / "template.jinja"), "--save", str(path))
-    assert told.code == 0
-    assert "No known format reads it" in told.out
+    result = callsmith("formats", "detect", str(folder / "template.jinja"), "--save", str(path))
+    assert result.code == 0
+    assert "No known format reads it" in result.out
     return path
 
 
@@ -41,47 +41,47 @@ def test_a_format_that_is_worked_out_can_be_kept_checked_and_used(callsmith, sav
 
 def test_a_grammar_is_made_of_it(callsmith, saved: Path, tmp_path: Path):
     (tmp_path / "tools.json").write_text(json.dumps(TOOLS), "utf-8")
-    told = callsmith("grammar", "--tools", str(tmp_path / "tools.json"), "--format-file", str(saved))
-    assert told.code == 0
-    assert "<|run get_weather|>" in told.out
+    result = callsmith("grammar", "--tools", str(tmp_path / "tools.json"), "--format-file", str(saved))
+    assert result.code == 0
+    assert "<|run get_weather|>" in result.out
 
 
 def test_it_is_a_model_s_format_too(callsmith, saved: Path):
-    told = callsmith("chat", "--model", f"scripted:{CALL}", "--tools", "demo", "--format-file", str(saved), "Weather?")
-    assert "get_weather" in told.out
-    assert "<|run" not in told.out
+    result = callsmith("chat", "--model", f"scripted:{CALL}", "--tools", "demo", "--format-file", str(saved), "Weather?")
+    assert "get_weather" in result.out
+    assert "<|run" not in result.out
 
 
 def test_json_holds_the_format_and_what_the_template_wrote(callsmith, saved: Path):
-    told = json.loads(callsmith("formats", "detect", str(saved.parent / "template.jinja"), "--json").out)
-    assert told["format"] is None
-    assert 'kind = "calls"' in told["inferred"]
-    assert "<|run tourmaline_fn|>" in told["rendered"]
+    body = json.loads(callsmith("formats", "detect", str(saved.parent / "template.jinja"), "--json").out)
+    assert body["format"] is None
+    assert 'kind = "calls"' in body["inferred"]
+    assert "<|run tourmaline_fn|>" in body["rendered"]
 
 
 def test_an_unsound_format_is_told_with_the_law_and_the_text(callsmith, tmp_path: Path):
     path = tmp_path / "unsound.toml"
     path.write_text('name = "x"\n[[parts]]\nkind = "calls"\nitem = "<call {name}_{args}>"', "utf-8")
-    told = callsmith("formats", "check", str(path))
-    assert told.code == 1
-    assert "broken: what is written is read back" in told.out
-    assert "<call get_weather_{" in told.out
+    result = callsmith("formats", "check", str(path))
+    assert result.code == 1
+    assert "broken: what is written is read back" in result.out
+    assert "<call get_weather_{" in result.out
 
 
 def test_a_file_that_is_no_format_is_a_usage_error(callsmith, tmp_path: Path):
     path = tmp_path / "empty.toml"
     path.write_text("", "utf-8")
-    told = callsmith("formats", "check", str(path))
-    assert told.code == 2
-    assert "empty.toml: the format: `name` is missing" in told.err
+    result = callsmith("formats", "check", str(path))
+    assert result.code == 2
+    assert "empty.toml: the format: `name` is missing" in result.err
 
 
 def test_calls_inside_reasoning_can_be_ignored(callsmith):
     script = 'scripted:<think><tool_call>{"name": "get_weather", "arguments": {"city": "Paris"}}</tool_call></think>Done.'
     ask = ("chat", "--model", script, "--format", "hermes", "--tools", "demo", "Weather?")
     assert "get_weather" in callsmith(*ask).out
-    told = callsmith(*ask, "--in-reasoning", "ignore")
-    assert (told.code, "→ get_weather" in told.out) == (0, False)
+    result = callsmith(*ask, "--in-reasoning", "ignore")
+    assert (result.code, "→ get_weather" in result.out) == (0, False)
     assert callsmith(*ask, "--in-reasoning", "never").code == 2
 
 
@@ -91,6 +91,6 @@ def test_presets_of_ones_own_say_what_a_model_is(callsmith, saved: Path, tmp_pat
     call = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
     ask = ("chat", "--model", f"scripted:{call}", "--tools", "demo", "Weather?")
     assert call in callsmith(*ask).out  # in no format that is known of it
-    told = callsmith(*ask, "--presets", str(tmp_path / "presets.toml"))
-    assert "get_weather" in told.out
-    assert call not in told.out
+    result = callsmith(*ask, "--presets", str(tmp_path / "presets.toml"))
+    assert "get_weather" in result.out
+    assert call not in result.out

@@ -15,29 +15,29 @@ READ = {"name": "get_weather", "arguments": {"city": "Zürich"}}
 
 def corpus(callsmith, *rows: Any, code: int = 0) -> list[dict[str, Any]]:
     lines = [row if isinstance(row, str) else json.dumps(row) for row in rows]
-    told = callsmith("parse", "--jsonl", stdin="\n".join(lines) + "\n")
-    assert told.code == code
-    return [json.loads(line) for line in told.out.splitlines()]
+    result = callsmith("parse", "--jsonl", stdin="\n".join(lines) + "\n")
+    assert result.code == code
+    return [json.loads(line) for line in result.out.splitlines()]
 
 
 @pytest.mark.req("R47")
 def test_a_text_becomes_content_reasoning_and_calls(callsmith, tmp_path: Path):
     (tmp_path / "tools.json").write_text(json.dumps([TOOL]), "utf-8")
     text = f"<think>\nHm.\n</think>\n\nLet me see.{CALL}"
-    told = callsmith("parse", "--format", "hermes", "--tools", str(tmp_path / "tools.json"), "-", stdin=text)
-    assert told.code == 0
-    assert json.loads(told.out) == {"content": "Let me see.", "reasoning": "Hm.", "calls": [READ]}
+    result = callsmith("parse", "--format", "hermes", "--tools", str(tmp_path / "tools.json"), "-", stdin=text)
+    assert result.code == 0
+    assert json.loads(result.out) == {"content": "Let me see.", "reasoning": "Hm.", "calls": [READ]}
 
 
 def test_a_file_is_read_as_well_as_standard_input(callsmith, tmp_path: Path):
     (tmp_path / "answer.txt").write_text("Hello", "utf-8")
-    told = callsmith("parse", "-f", "hermes", str(tmp_path / "answer.txt"))
-    assert json.loads(told.out) == {"content": "Hello", "reasoning": None, "calls": []}
+    result = callsmith("parse", "-f", "hermes", str(tmp_path / "answer.txt"))
+    assert json.loads(result.out) == {"content": "Hello", "reasoning": None, "calls": []}
 
 
 def test_what_the_prompt_opened_is_not_repeated(callsmith):
-    told = callsmith("parse", "-f", "hermes", "--opened", "<think>\n", stdin="Hm.\n</think>\n\nYes.")
-    assert json.loads(told.out) == {"content": "Yes.", "reasoning": "Hm.", "calls": []}
+    result = callsmith("parse", "-f", "hermes", "--opened", "<think>\n", stdin="Hm.\n</think>\n\nYes.")
+    assert json.loads(result.out) == {"content": "Yes.", "reasoning": "Hm.", "calls": []}
 
 
 def test_one_text_needs_a_format(callsmith):
@@ -45,9 +45,9 @@ def test_one_text_needs_a_format(callsmith):
 
 
 def test_a_missing_file_is_told(callsmith, tmp_path: Path):
-    told = callsmith("parse", "-f", "hermes", str(tmp_path / "nothing"))
-    assert told.code == 2
-    assert "cannot read" in told.err
+    result = callsmith("parse", "-f", "hermes", str(tmp_path / "nothing"))
+    assert result.code == 2
+    assert "cannot read" in result.err
 
 
 def test_a_corpus_has_a_line_for_a_line(callsmith):
@@ -126,9 +126,9 @@ def test_blank_lines_are_skipped(callsmith):
 
 
 def test_half_a_character_comes_through(callsmith):
-    told = callsmith("parse", "--jsonl", stdin='{"format": "hermes", "output": "a\\ud83d"}\n')
-    assert told.out.isascii()
-    assert json.loads(told.out)["content"] == "a\ud83d"
+    result = callsmith("parse", "--jsonl", stdin='{"format": "hermes", "output": "a\\ud83d"}\n')
+    assert result.out.isascii()
+    assert json.loads(result.out)["content"] == "a\ud83d"
 
 
 @pytest.mark.parametrize(
@@ -149,8 +149,8 @@ def test_tools_come_in_many_shapes(callsmith, tools: Any):
 def test_the_command_line_gives_what_the_lines_leave_out(callsmith, tmp_path: Path):
     (tmp_path / "tools.json").write_text(json.dumps([TOOL]), "utf-8")
     line = json.dumps({"output": json.dumps(READ)})
-    told = callsmith("parse", "--jsonl", "-f", "json", "--tools", str(tmp_path / "tools.json"), stdin=line)
-    assert json.loads(told.out)["calls"] == [READ]
+    result = callsmith("parse", "--jsonl", "-f", "json", "--tools", str(tmp_path / "tools.json"), stdin=line)
+    assert json.loads(result.out)["calls"] == [READ]
 
 
 def test_each_answer_is_there_before_the_next_line_is_asked_for():

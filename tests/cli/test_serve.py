@@ -117,19 +117,19 @@ def test_a_command_line_of_vllm_rs_serves_page_api_and_tools_with_one_word_added
     assert "<html" in httpx2.get(f"{url}/", headers={"accept": "text/html"}).text
     message = httpx2.post(f"{url}/v1/chat/completions", json=ASK, timeout=60).json()["choices"][0]["message"]["content"]
     process.terminate()
-    _, told = process.communicate(timeout=60)
+    _, stderr = process.communicate(timeout=60)
     server = {"command": "mcp", "file": "files"}[way]
     if allowed:
-        assert (message, "approval" in told) == ("It says hello.", False)
+        assert (message, "approval" in stderr) == ("It says hello.", False)
     else:
         assert "/v1/approvals/" in message and "--mcp-allow=echo" in message
-        assert f"MCP server {server}: each call of its tools waits" in told and "--mcp-trust" in told
+        assert f"MCP server {server}: each call of its tools waits" in stderr and "--mcp-trust" in stderr
 
 
 @pytest.mark.req("R156")
 def test_a_file_of_no_repository_is_told(callsmith):
-    told = callsmith("serve", "--f", "x.gguf")
-    assert (told.code, "--m" in told.err) == (2, True)
+    result = callsmith("serve", "--f", "x.gguf")
+    assert (result.code, "--m" in result.err) == (2, True)
 
 
 def test_a_toolset_in_a_module_of_the_users_is_served(serving, tmp_path, monkeypatch):
@@ -158,16 +158,16 @@ def test_a_toolset_in_a_module_of_the_users_is_served(serving, tmp_path, monkeyp
 
 def test_a_port_in_use_is_told_before_anything_slow_is_done(callsmith):
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        told = callsmith("serve", "--model", "scripted:Hi", "--port", str(taken.getsockname()[1]))
-    assert told.code == 1
-    assert "in use" in told.err
-    assert "--port" in told.err
+        result = callsmith("serve", "--model", "scripted:Hi", "--port", str(taken.getsockname()[1]))
+    assert result.code == 1
+    assert "in use" in result.err
+    assert "--port" in result.err
 
 
 def test_a_host_that_is_not_ours_is_told(callsmith):
-    told = callsmith("serve", "--model", "scripted:Hi", "--open", "--host", "no.such.host.invalid")
-    assert told.code == 1
-    assert told.err.startswith("error: cannot listen on no.such.host.invalid")
+    result = callsmith("serve", "--model", "scripted:Hi", "--open", "--host", "no.such.host.invalid")
+    assert result.code == 1
+    assert result.err.startswith("error: cannot listen on no.such.host.invalid")
 
 
 def test_settings_come_from_a_file_and_flags_win(serving, tmp_path):
@@ -191,16 +191,16 @@ def test_what_is_stored_outlives_the_server(serving, tmp_path):
 def test_the_users_own_file_is_read_without_being_named(callsmith, tmp_path, monkeypatch):
     monkeypatch.setenv("CALLSMITH_CONFIG", str(tmp_path))
     (tmp_path / "callsmith.toml").write_text("[server]\nport = 4711\n", "utf-8")
-    told = callsmith("serve", "--print-config", "--set", "limits.tokens=9")
-    assert f"port = 4711  # {tmp_path / 'callsmith.toml'}" in told.out
-    assert "tokens = 9  # --set" in told.out
-    assert 'host = "127.0.0.1"\n' in told.out
+    result = callsmith("serve", "--print-config", "--set", "limits.tokens=9")
+    assert f"port = 4711  # {tmp_path / 'callsmith.toml'}" in result.out
+    assert "tokens = 9  # --set" in result.out
+    assert 'host = "127.0.0.1"\n' in result.out
 
 
 def test_how_many_answers_are_made_at_once_and_how_many_wait_can_be_said(callsmith):
-    told = callsmith("serve", "--print-config", "--concurrency", "2", "--queue", "3")
-    assert "concurrency = 2  # --concurrency" in told.out
-    assert "queue = 3  # --queue" in told.out
+    result = callsmith("serve", "--print-config", "--concurrency", "2", "--queue", "3")
+    assert "concurrency = 2  # --concurrency" in result.out
+    assert "queue = 3  # --queue" in result.out
     assert "--concurrency" in callsmith("serve", "--help").out
 
 
@@ -255,9 +255,9 @@ async def test_the_engine_makes_and_lets_wait_as_many_answers_as_the_settings_sa
     ],
 )
 def test_settings_that_make_no_sense_are_told(callsmith, arguments, words):
-    told = callsmith("serve", *arguments)
-    assert told.code == 2
-    assert words in told.err
+    result = callsmith("serve", *arguments)
+    assert result.code == 2
+    assert words in result.err
 
 
 def test_a_key_that_was_made_opens_the_server_and_nothing_else_does(serving, callsmith, tmp_path):
@@ -277,14 +277,14 @@ def test_a_key_that_was_made_opens_the_server_and_nothing_else_does(serving, cal
 def test_a_new_key_can_have_scopes(callsmith):
     made = callsmith("keys", "new", "ops", "--scope", "admin", "--scope", "approver").out
     assert tomllib.loads(made[made.index("[keys") :])["keys"]["ops"]["scopes"] == ["admin", "approver"]
-    told = callsmith("keys", "new", "ops", "--scope", "root")
-    assert (told.code, "sk-" in told.out, "admin, approver" in told.err) == (2, False, True)
+    result = callsmith("keys", "new", "ops", "--scope", "root")
+    assert (result.code, "sk-" in result.out, "admin, approver" in result.err) == (2, False, True)
 
 
 def test_a_key_needs_a_name_that_can_be_written(callsmith):
-    told = callsmith("keys", "new", "a b")
-    assert told.code == 2
-    assert "no name for a key" in told.err
+    result = callsmith("keys", "new", "a b")
+    assert result.code == 2
+    assert "no name for a key" in result.err
 
 
 @pytest.fixture
@@ -325,7 +325,7 @@ def test_spans_of_served_requests_are_exported_before_the_server_has_ended(servi
     [(path, body)] = received
     assert path == "/v1/traces"
     [traces] = ExportTraceServiceRequest.FromString(body).resource_spans
-    names = {one.key: one.value.string_value for one in traces.resource.attributes}
+    names = {attribute.key: attribute.value.string_value for attribute in traces.resource.attributes}
     assert names["service.name"] == shown
     assert [span.name for scope in traces.scope_spans for span in scope.spans] == ["chat scripted"]
 
@@ -351,9 +351,9 @@ def test_without_the_option_no_spans_are_exported(serving, collector, monkeypatc
 
 def test_an_exporter_that_is_not_installed_is_an_error_before_anything_is_served(callsmith, monkeypatch):
     monkeypatch.setenv("OTEL_TRACES_EXPORTER", "consol")
-    told = callsmith("serve", "--model", "scripted:Hi", "--port", "0", "--otel")
-    assert told.code == 2
-    assert "did you mean 'console'" in told.err
+    result = callsmith("serve", "--model", "scripted:Hi", "--port", "0", "--otel")
+    assert result.code == 2
+    assert "did you mean 'console'" in result.err
 
 
 @pytest.mark.parametrize("missing", ["opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"])
@@ -362,9 +362,9 @@ def test_spans_without_their_packages_say_what_to_install(callsmith, monkeypatch
     monkeypatch.setattr(span_export, "find_spec", lambda name: None if name == missing else find_spec(name))
     if "exporter" in missing:
         monkeypatch.setattr(span_export, "entry_points", lambda group: ())
-    told = callsmith("serve", "--model", "scripted:Hi", "--port", "0", "--otel")
-    assert told.code == 2
-    assert "pip install 'callsmith[otel]'" in told.err
+    result = callsmith("serve", "--model", "scripted:Hi", "--port", "0", "--otel")
+    assert result.code == 2
+    assert "pip install 'callsmith[otel]'" in result.err
 
 
 def test_every_setting_that_has_an_option_takes_its_value_from_it(callsmith, tmp_path):
@@ -376,13 +376,13 @@ def test_every_setting_that_has_an_option_takes_its_value_from_it(callsmith, tmp
         literals = [one for kind in (setting.type, *get_args(setting.type)) for one in get_args(kind) if isinstance(one, str)]
         value = literals[-1] if literals else str(tmp_path / "there") if setting.flag.is_file else number
         is_switch = bool in (setting.type, *get_args(setting.type))
-        told = callsmith("serve", "--print-config", option.partition("/")[0], *([] if is_switch else [value]))
-        written = tomllib.loads(told.out)
+        result = callsmith("serve", "--print-config", option.partition("/")[0], *([] if is_switch else [value]))
+        written = tomllib.loads(result.out)
         section, _, name = setting.name.partition(".")
-        kind = next((one for one in (int, float) if one is setting.type or one in get_args(setting.type)), str)
+        kind = next((item for item in (int, float) if item is setting.type or item in get_args(setting.type)), str)
         expected = not setting.default if is_switch else [value] if isinstance(setting.default, tuple) else kind(value)
         assert written[section][name] == expected
-        assert told.out.count(f"# {option}\n") == 1
+        assert result.out.count(f"# {option}\n") == 1
         for spelling in (one for names in setting.flag.names for one in names.split("/")):
             assert re.search(rf"\s{spelling}[,\s]", shown)
 
@@ -394,8 +394,8 @@ def test_options_whose_value_is_nothing_count_as_given(callsmith):
 
 
 def test_arguments_of_an_mcp_server_are_separated_by_commas(callsmith):
-    told = callsmith("serve", "--print-config", "--mcp-command", "python", "--mcp-args", "-m,my.server,--fast")
-    assert 'args = ["-m", "my.server", "--fast"]' in told.out
+    result = callsmith("serve", "--print-config", "--mcp-command", "python", "--mcp-args", "-m,my.server,--fast")
+    assert 'args = ["-m", "my.server", "--fast"]' in result.out
 
 
 def test_the_model_can_be_named_by_the_environment(callsmith, monkeypatch):
@@ -412,10 +412,10 @@ def test_a_server_open_to_others_has_keys_or_was_insisted_on(serving, arguments)
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "box.example"])
 def test_without_keys_a_server_does_not_listen_for_others(callsmith, host):
-    told = callsmith("serve", "--model", "scripted:Hi", "--host", host)
-    assert told.code == 2
-    assert "callsmith keys new" in told.err
-    assert "--open" in told.err
+    result = callsmith("serve", "--model", "scripted:Hi", "--host", host)
+    assert result.code == 2
+    assert "callsmith keys new" in result.err
+    assert "--open" in result.err
 
 
 @pytest.mark.parametrize(

@@ -9,14 +9,14 @@ from tests.small import small_file
 
 
 def test_models_are_named_on_the_command_line(callsmith):
-    told = callsmith(
+    result = callsmith(
         *("serve", "--print-config", "--model", "big=scripted:Hello, you", "--model", "small=ollama:qwen3"),
         *("--alias", "fast=small", "--alias", "claude-*=big", "--unload-after", "5m", "--memory", "2GB"),
     )
-    assert '[models."big"]\nmodel = "scripted:Hello, you"  # --model\n' in told.out
-    assert '[models."small"]\nmodel = "ollama:qwen3"  # --model\n' in told.out
-    assert '[aliases]\n"fast" = "small"\n"claude-*" = "big"' in told.out
-    assert 'unload_after = "5m"  # --unload-after' in told.out and 'memory = "2GB"  # --memory' in told.out
+    assert '[models."big"]\nmodel = "scripted:Hello, you"  # --model\n' in result.out
+    assert '[models."small"]\nmodel = "ollama:qwen3"  # --model\n' in result.out
+    assert '[aliases]\n"fast" = "small"\n"claude-*" = "big"' in result.out
+    assert 'unload_after = "5m"  # --unload-after' in result.out and 'memory = "2GB"  # --memory' in result.out
 
 
 @pytest.mark.parametrize("spec", ["scripted:1 + 1=2", "http://host/v1?a=b#model", "./x=y.gguf"])
@@ -50,8 +50,8 @@ def test_a_model_in_the_environment_is_one_whatever_it_has_in_it(callsmith, monk
     ],
 )
 def test_what_cannot_be_is_told_before_anything_is_served(callsmith, arguments, words):
-    told = callsmith("serve", "--port", "0", *arguments)
-    assert told.code == 2 and words in told.err
+    result = callsmith("serve", "--port", "0", *arguments)
+    assert result.code == 2 and words in result.err
 
 
 def test_one_model_is_loaded_at_once_and_several_are_not():

@@ -18,32 +18,32 @@ SECRET = "hunter2-Ada-Lovelace"
 
 @pytest.mark.parametrize("command", [(), ("list",), ("report",)], ids=["tools", "list", "report"])
 def test_every_command_explains_itself(callsmith, command: tuple[str, ...]):
-    told = callsmith("tools", *command, "--help")
-    assert (told.code, "Usage: " in told.out) == (0, True)
+    result = callsmith("tools", *command, "--help")
+    assert (result.code, "Usage: " in result.out) == (0, True)
 
 
 def test_tools_are_listed_with_what_they_cost_and_whether_they_do_something(callsmith):
-    told = callsmith("tools", "list", "--tools", "demo")
-    assert told.code == 0
-    assert "calculate" in told.out
-    assert "(an estimate)" in told.out
+    result = callsmith("tools", "list", "--tools", "demo")
+    assert result.code == 0
+    assert "calculate" in result.out
+    assert "(an estimate)" in result.out
     rows = json.loads(callsmith("tools", "list", "--json").out)
     by_name = {row["name"]: row for row in rows}
     assert by_name["calculate"]["arguments"] == ["expression"]
     assert not by_name["calculate"]["side_effects"]
     assert {row["side_effects"] for row in rows} == {True, False}
     assert all(10 < row["tokens"] < 1000 for row in rows)
-    assert f"{len(rows)} tools, about {sum(row['tokens'] for row in rows)} tokens" in told.out
+    assert f"{len(rows)} tools, about {sum(row['tokens'] for row in rows)} tokens" in result.out
 
 
 def test_a_model_counts_what_its_tools_cost(callsmith):
-    told = callsmith("tools", "list", "--model", "scripted:hello")
-    assert "~" not in told.out
+    result = callsmith("tools", "list", "--model", "scripted:hello")
+    assert "~" not in result.out
     rows = json.loads(callsmith("tools", "list", "--model", "scripted:hello", "--json").out)
-    whole = int(re.search(r"(\d+) tokens of every prompt \(scripted:hello\)", told.out)[1])
+    whole = int(re.search(r"(\d+) tokens of every prompt \(scripted:hello\)", result.out)[1])
     apart = sum(row["tokens"] for row in rows)
     assert 0 < apart <= whole < 2 * apart  # what frames them all is nobody's cost
-    assert f"python: {len(rows)} tools, {apart} tokens" in told.out
+    assert f"python: {len(rows)} tools, {apart} tokens" in result.out
 
 
 def test_a_longer_description_costs_more(callsmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -59,8 +59,8 @@ def test_a_longer_description_costs_more(callsmith, tmp_path: Path, monkeypatch:
 
 
 def test_tools_that_are_not_there_are_told(callsmith):
-    told = callsmith("tools", "list", "--tools", "no_such_module")
-    assert (told.code, told.err) == (2, "error: there is no Python module 'no_such_module' here\n")
+    result = callsmith("tools", "list", "--tools", "no_such_module")
+    assert (result.code, result.err) == (2, "error: there is no Python module 'no_such_module' here\n")
 
 
 @pytest.mark.req("R221")
@@ -74,12 +74,12 @@ def test_chats_are_traced_without_what_was_said_and_reported_on(callsmith, scrip
         )
         assert callsmith("chat", "--model", model, "--trace", trace, f"I am {SECRET}.").code == 0
     assert SECRET not in Path(trace).read_text("utf-8")
-    told = callsmith("tools", "report", "--trace", trace)
-    assert told.code == 0
-    assert told.out.startswith("2 turns\n")
-    never = next(line for line in told.out.splitlines() if line.startswith("Never called: "))
+    result = callsmith("tools", "report", "--trace", trace)
+    assert result.code == 0
+    assert result.out.startswith("2 turns\n")
+    never = next(line for line in result.out.splitlines() if line.startswith("Never called: "))
     assert "get_weather" in never and "calculate" not in never
-    assert "  current_time in vain, then calculate (2 ×)" in told.out
+    assert "  current_time in vain, then calculate (2 ×)" in result.out
     as_json = json.loads(callsmith("tools", "report", "--trace", trace, "--json").out)
     assert as_json["tools"]["current_time"]["failed"] == 2
     assert as_json["tools"]["calculate"] | {"seconds": 0, "tokens": 0} == {
@@ -119,22 +119,22 @@ def test_the_server_traces_across_processes(callsmith, script, tmp_path: Path):
             process.kill()
             process.communicate()
     assert SECRET not in Path(trace).read_text("utf-8")
-    told = json.loads(callsmith("tools", "report", "--trace", trace, "--json").out)
-    assert (told["turns"], told["tools"]["calculate"]["called"]) == (2, 2)
+    report = json.loads(callsmith("tools", "report", "--trace", trace, "--json").out)
+    assert (report["turns"], report["tools"]["calculate"]["called"]) == (2, 2)
 
 
 def test_lines_that_are_no_turns_are_counted_and_passed_over(callsmith, tmp_path: Path):
     trace = tmp_path / "trace.jsonl"
     trace.write_text('{"when":1,"model":"m"}\n{"when":2,"mod', "utf-8")
-    told = callsmith("tools", "report", "--trace", str(trace))
-    assert told.err == "1 of 2 lines are no turns and were passed over\n"
-    assert told.out == "1 turns\nNever called: none\nOften invalid: none\nConfused: none\n"
+    result = callsmith("tools", "report", "--trace", str(trace))
+    assert result.err == "1 of 2 lines are no turns and were passed over\n"
+    assert result.out == "1 turns\nNever called: none\nOften invalid: none\nConfused: none\n"
 
 
 def test_a_trace_that_cannot_be_written_is_told_before_anything_is_said(callsmith, script, tmp_path: Path):
-    told = callsmith("chat", "--model", script("Hi."), "--trace", str(tmp_path / "missing" / "t.jsonl"), "Hello")
-    assert (told.code, told.out) == (1, "")
-    assert told.err.startswith("error: cannot write ")
+    result = callsmith("chat", "--model", script("Hi."), "--trace", str(tmp_path / "missing" / "t.jsonl"), "Hello")
+    assert (result.code, result.out) == (1, "")
+    assert result.err.startswith("error: cannot write ")
 
 
 @pytest.mark.parametrize(
@@ -151,10 +151,10 @@ def test_a_module_that_cannot_be_imported_is_told_in_three_lines(
 ):
     monkeypatch.syspath_prepend(tmp_path)
     (tmp_path / "unfit_tools.py").write_text(source, "utf-8")
-    told = callsmith("tools", "list", "--tools", "unfit_tools")
+    result = callsmith("tools", "list", "--tools", "unfit_tools")
     monkeypatch.delitem(sys.modules, "unfit_tools", raising=False)
-    first, second, third = told.err.splitlines()
-    assert (told.code, first) == (2, "error: the tools module 'unfit_tools' cannot be imported")
+    first, second, third = result.err.splitlines()
+    assert (result.code, first) == (2, "error: the tools module 'unfit_tools' cannot be imported")
     assert second == f"  {tmp_path / 'unfit_tools.py'}, {line}"
     assert third.startswith(f"  {what}")
 
@@ -164,8 +164,8 @@ def test_where_there_is_little_room_no_name_is_cut_and_no_line_is_too_long(tmp_p
     source = f"from callsmith import tool\n\n@tool\ndef {name}(city: str, days: int = 1) -> str:\n    'Tells all it knows.'\n"
     (tmp_path / "long_named.py").write_text(source, "utf-8")
     monkeypatch.syspath_prepend(tmp_path)
-    told = CliRunner().invoke(app, ["tools", "list", "--tools", "long_named"], env={"COLUMNS": "80", "NO_COLOR": "1"})
-    assert told.exit_code == 0, told.output
-    assert name in told.stdout.splitlines()
-    assert "arguments: city, days" in told.stdout
-    assert max(map(len, told.stdout.splitlines())) <= 80
+    result = CliRunner().invoke(app, ["tools", "list", "--tools", "long_named"], env={"COLUMNS": "80", "NO_COLOR": "1"})
+    assert result.exit_code == 0, result.output
+    assert name in result.stdout.splitlines()
+    assert "arguments: city, days" in result.stdout
+    assert max(map(len, result.stdout.splitlines())) <= 80

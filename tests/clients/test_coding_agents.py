@@ -154,5 +154,5 @@ def test_codex_takes_the_list_of_models_and_its_instructions_from_us(folder: Pat
             folder,
         )
     cached = json.loads((folder.parent / "home/.codex/models_cache.json").read_text("utf-8"))
-    assert [one["slug"] for one in cached["models"]] == ["m", "fast"]
+    assert [model["slug"] for model in cached["models"]] == ["m", "fast"]
     assert any("You are a coding agent in the user's terminal." in prompt for prompt in engine.prompts)

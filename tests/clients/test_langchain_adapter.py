@@ -41,8 +41,8 @@ from callsmith.core.approval import ConfirmationRequired
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
 from callsmith.tools.mcp import McpHost
-from tests.adapters.told import add, get_weather, pay, told
-from tests.adapters.told import calling_all as calling
+from tests.adapters.scripted import add, get_weather, pay, scripted_model
+from tests.adapters.scripted import calling_all as calling
 from tests.tools.mcp.trying import plain
 
 pytestmark = pytest.mark.clients
@@ -51,7 +51,7 @@ BOTH = (("get_weather", {"city": "Köln"}), ("add", {"a": 17, "b": 25}))
 
 
 def chat(*replies: str, **more: Any) -> tuple[ChatCallsmith, Scripted]:
-    model, engine = told(*replies)
+    model, engine = scripted_model(*replies)
     return ChatCallsmith(model=model, **more), engine
 
 
@@ -101,14 +101,18 @@ async def test_arguments_that_do_not_fit_and_tools_that_fail_are_messages_with_t
 
 async def test_progress_becomes_a_custom_event() -> None:
     (adding,) = to_langchain(Functions(add))
-    seen = [one async for one in adding.astream_events({"a": 1, "b": 2}, version="v2") if one["event"] == "on_custom_event"]
-    assert [(one["name"], one["data"]["text"], one["data"]["total"]) for one in seen] == [("tool_progress", "adding", 2)]
+    seen = [
+        astream_event
+        async for astream_event in adding.astream_events({"a": 1, "b": 2}, version="v2")
+        if astream_event["event"] == "on_custom_event"
+    ]
+    assert [(item["name"], item["data"]["text"], item["data"]["total"]) for item in seen] == [("tool_progress", "adding", 2)]
 
 
 def test_tools_of_mcp_servers_work_without_an_event_loop() -> None:
     host = McpHost([plain()])
     try:
-        by_name = {one.name: one for one in to_langchain(host)}
+        by_name = {listed_tool.name: listed_tool for listed_tool in to_langchain(host)}
         assert "hello" in by_name["echo"].invoke({"text": "hello"})
         assert "again" in by_name["echo"].invoke({"text": "again"})
     finally:
@@ -117,7 +121,7 @@ def test_tools_of_mcp_servers_work_without_an_event_loop() -> None:
 
 async def test_tools_of_mcp_servers_work_in_the_loop_they_are_opened_in() -> None:
     async with McpHost([plain()]) as host:
-        by_name = {one.name: one for one in to_langchain(host, await host.tools())}
+        by_name = {listed_tool.name: listed_tool for listed_tool in to_langchain(host, await host.tools())}
         assert "hello" in await by_name["echo"].ainvoke({"text": "hello"})
 
 
@@ -146,7 +150,9 @@ async def test_tools_of_langchain_become_a_toolset_without_what_is_injected() ->
     found, divided = await toolset.tools()
     assert (found.name, found.description, list(found.parameters["properties"])) == ("look_up", "Look a word up.", ["word"])
     assert divided.parameters["required"] == ["a", "b"]
-    model, _ = told(calling(("look_up", {"word": "forge"}), ("divide", {"a": 1, "b": 0}), ("divide", {"a": 1, "b": 4})), "Done.")
+    model, _ = scripted_model(
+        calling(("look_up", {"word": "forge"}), ("divide", {"a": 1, "b": 0}), ("divide", {"a": 1, "b": 4})), "Done."
+    )
     ended = await _run(model, toolset)
     assert [message.content for message in ended.messages if message.role == "tool"] == [
         "forge: a word",
@@ -188,7 +194,7 @@ async def test_a_loop_of_tools_ends_in_an_answer() -> None:
     assert [(call["name"], call["args"]) for call in first.tool_calls] == list(BOTH)
     assert first.text.strip() == "Let me see."
     assert first.response_metadata["finish_reason"] == "tool_calls"
-    by_name = {one.name: one for one in tools}
+    by_name = {item.name: item for item in tools}
     last = await bound.ainvoke([asked, first, *[by_name[call["name"]].invoke(call) for call in first.tool_calls]])
     assert (last.text, last.tool_calls) == ("Snow, and 42.", [])
     assert "snow" in engine.asked[1].prompt.text
@@ -202,7 +208,7 @@ async def test_streamed_pieces_add_up_to_the_same_calls(sync: bool) -> None:
     bound = model.bind_tools(to_langchain(Functions(get_weather, add)))
     pieces: list[AIMessageChunk] = [*bound.stream("?")] if sync else [piece async for piece in bound.astream("?")]  # pyright: ignore
     assert len(pieces) > 10
-    assert {piece["index"] for one in pieces for piece in one.tool_call_chunks} == {0, 1}
+    assert {piece["index"] for item in pieces for piece in item.tool_call_chunks} == {0, 1}
     whole = sum(pieces[1:], pieces[0])
     assert [(call["name"], call["args"]) for call in whole.tool_calls] == list(BOTH)
     assert len({call["id"] for call in whole.tool_calls}) == 2
@@ -333,7 +339,7 @@ def paused(*last: str) -> tuple[Any, Any]:
 
 
 def tool_message(state: Any) -> ToolMessage:
-    (message,) = [one for one in state["messages"] if isinstance(one, ToolMessage)]
+    (message,) = [message for message in state["messages"] if isinstance(message, ToolMessage)]
     return message
 
 
@@ -383,7 +389,7 @@ def test_an_edit_that_changes_the_tool_or_does_not_fit_runs_nothing() -> None:
 
 def test_langchains_own_settings_become_a_policy() -> None:
     policy = read_interrupt_on({"get_weather": True, "pay": False, "add": {"allowed_decisions": ["approve"]}})
-    model, _ = told(calling(("get_weather", {"city": "Bonn"}), ("pay", {"to": "Ada", "amount": 5})))
+    model, _ = scripted_model(calling(("get_weather", {"city": "Bonn"}), ("pay", {"to": "Ada", "amount": 5})))
     ended = run_sync(model, Confirmed(Functions(get_weather, pay, add), policy), "?")
     assert ended.reason == "confirmation"
     assert [message.content for message in ended.messages if message.role == "tool"] == ["paid 5 to Ada"]

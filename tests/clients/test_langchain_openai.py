@@ -46,14 +46,14 @@ def chat(url: str, *, responses: bool = False, **more: Any) -> ChatOpenAI:
 
 def ran(message: AIMessage) -> list[Any]:
     """The answers of the tools to everything the message calls."""
-    by_name = {one.name: one for one in (get_weather, add)}
+    by_name = {item.name: item for item in (get_weather, add)}
     return [by_name[call["name"]].invoke(call) for call in message.tool_calls]
 
 
 @APIS
 async def test_a_loop_of_tools_ends_in_an_answer(tell: Tell, responses: bool) -> None:
-    told = tell(calling(*BOTH, text="Let me see."), "Snow, and 42.")
-    model = chat(told.url, responses=responses).bind_tools([get_weather, add])
+    result = tell(calling(*BOTH, text="Let me see."), "Snow, and 42.")
+    model = chat(result.url, responses=responses).bind_tools([get_weather, add])
     asked = HumanMessage("How is the weather in Köln, and what is 17 + 25?")
     first = await model.ainvoke([asked])
     assert [(call["name"], call["args"]) for call in first.tool_calls] == list(BOTH)
@@ -61,16 +61,16 @@ async def test_a_loop_of_tools_ends_in_an_answer(tell: Tell, responses: bool) ->
     last = await model.ainvoke([asked, first, *ran(first)])
     assert last.text == "Snow, and 42."
     assert not last.tool_calls
-    assert "snow in Köln" in told.prompts[1]
-    assert "42" in told.prompts[1]
+    assert "snow in Köln" in result.prompts[1]
+    assert "42" in result.prompts[1]
     assert last.usage_metadata
     assert last.usage_metadata["output_tokens"] > 0
 
 
 @APIS
 async def test_streamed_pieces_add_up_to_the_same_calls(tell: Tell, responses: bool) -> None:
-    told = tell(calling(*BOTH, text="Let me see."))
-    model = chat(told.url, responses=responses, stream_usage=True).bind_tools([get_weather, add])
+    result = tell(calling(*BOTH, text="Let me see."))
+    model = chat(result.url, responses=responses, stream_usage=True).bind_tools([get_weather, add])
     pieces: list[AIMessageChunk] = [piece async for piece in model.astream("?")]  # pyright: ignore
     assert len(pieces) > 5
     whole = sum(pieces[1:], pieces[0])
@@ -81,17 +81,17 @@ async def test_streamed_pieces_add_up_to_the_same_calls(tell: Tell, responses: b
 
 @APIS
 async def test_an_answer_of_a_schema_is_a_value_of_it(tell: Tell, responses: bool) -> None:
-    told = tell('{"mood": "good", "points": 7, "reasons": ["snow"]}')
-    model = chat(told.url, responses=responses).with_structured_output(Verdict)
+    result = tell('{"mood": "good", "points": 7, "reasons": ["snow"]}')
+    model = chat(result.url, responses=responses).with_structured_output(Verdict)
     assert await model.ainvoke("?") == Verdict(mood="good", points=7, reasons=["snow"])
-    assert told.engine.asked[0].grammar
+    assert result.engine.asked[0].grammar
 
 
 async def test_an_answer_of_a_schema_may_come_as_a_call(tell: Tell) -> None:
-    told = tell(calling(("Verdict", {"mood": "bad", "points": 0, "reasons": []})))
-    model = chat(told.url).with_structured_output(Verdict, method="function_calling")
+    result = tell(calling(("Verdict", {"mood": "bad", "points": 0, "reasons": []})))
+    model = chat(result.url).with_structured_output(Verdict, method="function_calling")
     assert await model.ainvoke("?") == Verdict(mood="bad", points=0, reasons=[])
-    assert told.engine.asked[0].grammar
+    assert result.engine.asked[0].grammar
 
 
 @pytest.mark.slow

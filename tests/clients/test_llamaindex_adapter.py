@@ -17,8 +17,8 @@ from callsmith import Approved, Confirmed, Denied, Functions, run_sync
 from callsmith.adapters.llamaindex import CallsmithLLM, ToolsetSpec, from_llamaindex, to_llamaindex
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
-from tests.adapters.told import add, get_weather, pay, told
-from tests.adapters.told import calling_all as calling
+from tests.adapters.scripted import add, get_weather, pay, scripted_model
+from tests.adapters.scripted import calling_all as calling
 
 pytestmark = pytest.mark.clients
 
@@ -26,7 +26,7 @@ BOTH = (("get_weather", {"city": "Köln"}), ("add", {"a": 17, "b": 25}))
 
 
 def llm(*replies: str, **more: Any) -> tuple[CallsmithLLM, Scripted]:
-    model, engine = told(*replies)
+    model, engine = scripted_model(*replies)
     return CallsmithLLM(model=model, **more), engine
 
 
@@ -97,7 +97,7 @@ def divide(a: int, b: int) -> float:
 @pytest.mark.req("R146")
 def test_tools_and_tool_specs_become_a_toolset() -> None:
     toolset = from_llamaindex(Library(), FunctionTool.from_defaults(divide))
-    model, _ = told(
+    model, _ = scripted_model(
         calling(("look_up", {"word": "forge"}), ("count", {"words": ["a", "b"]}), ("divide", {"a": 1, "b": 0})), "Done."
     )
     ended = run_sync(model, toolset, "?")

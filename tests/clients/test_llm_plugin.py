@@ -14,13 +14,13 @@ from callsmith.adapters.llm_plugin import AsyncCallsmithModel, CallsmithModel, r
 from callsmith.core.errors import UsageError
 from callsmith.engines.scripted import Scripted
 from callsmith.models.weights.catalogue import catalogue
-from tests.adapters.told import calling_all, told
+from tests.adapters.scripted import calling_all, scripted_model
 
 pytestmark = pytest.mark.clients
 
 
 def model_of(*replies: str) -> tuple[CallsmithModel, Scripted]:
-    model, engine = told(*replies)
+    model, engine = scripted_model(*replies)
     return CallsmithModel("callsmith/told", AskedModel(model)), engine
 
 
@@ -82,7 +82,7 @@ def test_what_is_wrong_is_told():
 
 
 async def test_the_async_model_answers_and_calls_too():
-    model, _ = told(calling_all(("multiply", {"a": 6, "b": 7})), "42.")
+    model, _ = scripted_model(calling_all(("multiply", {"a": 6, "b": 7})), "42.")
     asked = AsyncCallsmithModel("callsmith/told", AskedModel(model))
     chain = asked.chain("What is 6 times 7?", tools=[multiply])
     assert await chain.text() == "42."
@@ -91,6 +91,6 @@ async def test_the_async_model_answers_and_calls_too():
 def test_llm_finds_the_plugin_by_its_entry_point():
     from importlib.metadata import entry_points
 
-    names = [one.value for one in entry_points(group="llm")]
+    names = [entry_point.value for entry_point in entry_points(group="llm")]
     assert "callsmith.adapters.llm_plugin" in names
     assert llm.get_model(f"callsmith/{next(iter(catalogue()))}").supports_tools

@@ -43,8 +43,8 @@ def look(sdk: str, models: Mapping[str, Model], *scenarios: str) -> dict[str, An
     if not (NODE / "node_modules").is_dir():
         pytest.skip("the JavaScript SDKs are not installed: make test-node")
     with served_apart(create_app(models)) as url:
-        told = [str(NODE / "run.mjs"), sdk, url, *scenarios]
-        done = node(told, return_completed_process=True, capture_output=True, text=True, timeout=300, encoding="utf-8")
+        output = [str(NODE / "run.mjs"), sdk, url, *scenarios]
+        done = node(output, return_completed_process=True, capture_output=True, text=True, timeout=300, encoding="utf-8")
     assert done.returncode == 0, done.stderr
     return json.loads(done.stdout)
 
@@ -77,9 +77,9 @@ class Looked:
 
 @cache
 def look_at_all(sdk: str) -> Looked:
-    told = models()
-    asked = {*told, "nowhere", "models"} - (set() if sdk in LISTING else {"models"}) - (set() if sdk in AI else {"mixed"})
-    return Looked(sdk, told, look(sdk, told, *sorted(asked)))
+    output = models()
+    asked = {*output, "nowhere", "models"} - (set() if sdk in LISTING else {"models"}) - (set() if sdk in AI else {"mixed"})
+    return Looked(sdk, output, look(sdk, output, *sorted(asked)))
 
 
 @pytest.fixture(params=SDKS)

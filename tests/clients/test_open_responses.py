@@ -63,5 +63,7 @@ def run_suite(suite: Path) -> list[Any]:
 
 def test_every_case_but_images_passes(suite: Path):
     results = run_suite(suite)
-    assert {one["id"]: one["errors"] for one in results if one["status"] != "passed" and one["id"] not in NOT_SUPPORTED} == {}
+    assert {
+        result["id"]: result["errors"] for result in results if result["status"] != "passed" and result["id"] not in NOT_SUPPORTED
+    } == {}
     assert len(results) >= 17

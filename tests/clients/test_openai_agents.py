@@ -48,53 +48,53 @@ AGENT = Agent(name="helper", instructions="Help.", tools=[get_weather, add])
 
 @APIS
 async def test_a_loop_of_tools_ends_in_an_answer(tell: Tell, responses: bool) -> None:
-    told = tell(calling(*BOTH, text="Let me see."), "Snow, and 42.")
+    result = tell(calling(*BOTH, text="Let me see."), "Snow, and 42.")
     run = await Runner.run(
-        AGENT, "How is the weather in Köln, and what is 17 + 25?", run_config=at(told.url, responses=responses)
+        AGENT, "How is the weather in Köln, and what is 17 + 25?", run_config=at(result.url, responses=responses)
     )
     assert run.final_output == "Snow, and 42."
     assert done(run.new_items).count("tool_call_output_item") == 2
-    assert "snow in Köln" in told.prompts[1]
-    assert "42" in told.prompts[1]
+    assert "snow in Köln" in result.prompts[1]
+    assert "42" in result.prompts[1]
     assert run.context_wrapper.usage.output_tokens > 0
 
 
 @APIS
 async def test_a_streamed_run_does_the_same(tell: Tell, responses: bool) -> None:
-    told = tell(calling(*BOTH), "Snow, and 42.")
-    run = Runner.run_streamed(AGENT, "?", run_config=at(told.url, responses=responses))
+    result = tell(calling(*BOTH), "Snow, and 42.")
+    run = Runner.run_streamed(AGENT, "?", run_config=at(result.url, responses=responses))
     events = [event async for event in run.stream_events()]
     said = [getattr(event.data, "delta", "") for event in events if event.type == "raw_response_event"
             and event.data.type == "response.output_text.delta"]  # fmt: skip
     assert "".join(said) == run.final_output == "Snow, and 42."
     assert len(said) > 1
-    assert "snow in Köln" in told.prompts[1]
+    assert "snow in Köln" in result.prompts[1]
 
 
 @APIS
 async def test_one_agent_hands_over_to_another(tell: Tell, responses: bool) -> None:
-    told = tell(calling(("transfer_to_poet", {})), "A rose is a rose.")
+    result = tell(calling(("transfer_to_poet", {})), "A rose is a rose.")
     first = Agent(name="clerk", handoffs=[Agent(name="poet", instructions="Rhyme.")])
-    run = await Runner.run(first, "A poem!", run_config=at(told.url, responses=responses))
+    run = await Runner.run(first, "A poem!", run_config=at(result.url, responses=responses))
     assert run.last_agent.name == "poet"
     assert run.final_output == "A rose is a rose."
 
 
 @APIS
 async def test_an_answer_of_a_schema_is_a_value_of_it(tell: Tell, responses: bool) -> None:
-    told = tell(calling(("add", {"a": 3, "b": 4})), '{"mood": "good", "points": 7}')
+    result = tell(calling(("add", {"a": 3, "b": 4})), '{"mood": "good", "points": 7}')
     judge = Agent(name="judge", tools=[add], output_type=Verdict)
-    run = await Runner.run(judge, "?", run_config=at(told.url, responses=responses))
+    run = await Runner.run(judge, "?", run_config=at(result.url, responses=responses))
     assert run.final_output == Verdict(mood="good", points=7)
 
 
 async def test_what_was_said_before_is_remembered_by_the_server(tell: Tell) -> None:
-    told = tell("Hello Ada.", "Ada.")
-    config = at(told.url, responses=True)
+    result = tell("Hello Ada.", "Ada.")
+    config = at(result.url, responses=True)
     first = await Runner.run(AGENT, "I am Ada.", run_config=config)
     second = await Runner.run(AGENT, "Who am I?", previous_response_id=first.last_response_id, run_config=config)
     assert second.final_output == "Ada."
-    assert "I am Ada." in told.prompts[1]
+    assert "I am Ada." in result.prompts[1]
 
 
 @pytest.mark.slow

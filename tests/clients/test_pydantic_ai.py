@@ -53,18 +53,18 @@ def returned(messages: list[Any]) -> list[Any]:
 
 @APIS
 async def test_a_loop_of_tools_ends_in_an_answer(tell: Tell, api: Any) -> None:
-    told = tell(calling(*BOTH, text="Let me see."), "Snow, and 42.")
-    run = await Agent(at(told.url, api), tools=[get_weather, add]).run("How is the weather in Köln, and what is 17 + 25?")
+    result = tell(calling(*BOTH, text="Let me see."), "Snow, and 42.")
+    run = await Agent(at(result.url, api), tools=[get_weather, add]).run("How is the weather in Köln, and what is 17 + 25?")
     assert run.output == "Snow, and 42."
     assert returned(run.all_messages()) == ["snow in Köln", 42]
-    assert "snow in Köln" in told.prompts[1]
+    assert "snow in Köln" in result.prompts[1]
     assert run.usage.output_tokens > 0
 
 
 @APIS
 async def test_a_streamed_run_does_the_same(tell: Tell, api: Any) -> None:
-    told = tell(calling(*BOTH), "Snow, and 42.")
-    async with Agent(at(told.url, api), tools=[get_weather, add]).run_stream("?") as run:
+    result = tell(calling(*BOTH), "Snow, and 42.")
+    async with Agent(at(result.url, api), tools=[get_weather, add]).run_stream("?") as run:
         said = [text async for text in run.stream_text(delta=True, debounce_by=None)]
     assert "".join(said) == "Snow, and 42."
     assert len(said) > 1
@@ -73,27 +73,27 @@ async def test_a_streamed_run_does_the_same(tell: Tell, api: Any) -> None:
 
 @APIS
 async def test_an_output_type_is_asked_for_as_a_call(tell: Tell, api: Any) -> None:
-    told = tell(calling(("add", {"a": 3, "b": 4})), calling(("final_result", GOOD)))
-    run = await Agent(at(told.url, api), tools=[add], output_type=Verdict).run("?")
+    result = tell(calling(("add", {"a": 3, "b": 4})), calling(("final_result", GOOD)))
+    run = await Agent(at(result.url, api), tools=[add], output_type=Verdict).run("?")
     assert run.output == Verdict(mood="good", points=7)
-    assert told.engine.asked[0].grammar
+    assert result.engine.asked[0].grammar
 
 
 @APIS
 async def test_an_output_type_is_asked_for_as_a_schema(tell: Tell, api: Any) -> None:
-    told = tell('{"mood": "good", "points": 7}')
-    run = await Agent(at(told.url, api), output_type=NativeOutput(Verdict)).run("?")
+    result = tell('{"mood": "good", "points": 7}')
+    run = await Agent(at(result.url, api), output_type=NativeOutput(Verdict)).run("?")
     assert run.output == Verdict(mood="good", points=7)
-    assert told.engine.asked[0].grammar
+    assert result.engine.asked[0].grammar
 
 
 @APIS
 async def test_what_is_invalid_is_put_to_the_model_again(tell: Tell, api: Any) -> None:
-    told = tell(calling(("add", {"a": "x", "b": 4})), calling(("add", {"a": 3, "b": 4})), "7.")
-    run = await Agent(at(told.url, api), tools=[add]).run("?")
+    result = tell(calling(("add", {"a": "x", "b": 4})), calling(("add", {"a": 3, "b": 4})), "7.")
+    run = await Agent(at(result.url, api), tools=[add]).run("?")
     assert run.output == "7."
     assert returned(run.all_messages())[-1] == 7
-    assert "valid integer" in told.prompts[1]
+    assert "valid integer" in result.prompts[1]
 
 
 @pytest.mark.slow

@@ -44,26 +44,26 @@ def at(url: str, **more: Any) -> OpenAIModel:
 @STREAMED
 def test_a_loop_of_tools_ends_in_an_answer(tell: Tell, streamed: bool) -> None:
     both = calling(("get_weather", {"city": "Köln"}), ("add", {"a": 17, "b": 25}))
-    told = tell(both, calling(("final_answer", {"answer": "Snow, and 42."})))
-    agent = ToolCallingAgent([get_weather, add], at(told.url), stream_outputs=streamed, max_steps=3, verbosity_level=0)
+    result = tell(both, calling(("final_answer", {"answer": "Snow, and 42."})))
+    agent = ToolCallingAgent([get_weather, add], at(result.url), stream_outputs=streamed, max_steps=3, verbosity_level=0)
     assert agent.run("How is the weather in Köln, and what is 17 + 25?") == "Snow, and 42."
-    assert "snow in Köln" in told.prompts[1]
-    assert "42" in told.prompts[1]
-    assert all(asked.grammar for asked in told.engine.asked)  # it requires a call each time
+    assert "snow in Köln" in result.prompts[1]
+    assert "42" in result.prompts[1]
+    assert all(asked.grammar for asked in result.engine.asked)  # it requires a call each time
 
 
 @STREAMED
 def test_an_agent_that_writes_code_calls_tools_from_it(tell: Tell, streamed: bool) -> None:
-    told = tell("Thought: I add.\n<code>\nfinal_answer(add(a=17, b=25))\n</code>")
-    agent = CodeAgent([add], at(told.url), stream_outputs=streamed, max_steps=2, verbosity_level=0)
+    result = tell("Thought: I add.\n<code>\nfinal_answer(add(a=17, b=25))\n</code>")
+    agent = CodeAgent([add], at(result.url), stream_outputs=streamed, max_steps=2, verbosity_level=0)
     assert agent.run("How much is 17 + 25?") == 42
 
 
 def test_an_agent_that_writes_code_may_ask_for_it_in_a_schema(tell: Tell) -> None:
-    told = tell('{"thought": "I add.", "code": "final_answer(add(a=17, b=25))"}')
-    agent = CodeAgent([add], at(told.url), use_structured_outputs_internally=True, max_steps=2, verbosity_level=0)
+    result = tell('{"thought": "I add.", "code": "final_answer(add(a=17, b=25))"}')
+    agent = CodeAgent([add], at(result.url), use_structured_outputs_internally=True, max_steps=2, verbosity_level=0)
     assert agent.run("How much is 17 + 25?") == 42
-    assert told.engine.asked[0].grammar
+    assert result.engine.asked[0].grammar
 
 
 @pytest.mark.slow

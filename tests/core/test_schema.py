@@ -24,11 +24,11 @@ def test_arguments_that_fit_have_nothing_wrong_with_them():
 
 @pytest.mark.req("R22")
 def test_a_wrong_type_is_named_with_its_place():
-    assert [str(one) for one in validate(CITY, {"city": 5})] == ['at /city: 5 is not of type "string"']
+    assert [str(violation) for violation in validate(CITY, {"city": 5})] == ['at /city: 5 is not of type "string"']
 
 
 def test_a_missing_argument_is_named():
-    assert [str(one) for one in validate(CITY, {})] == ['"city" is a required property']
+    assert [str(violation) for violation in validate(CITY, {})] == ['"city" is a required property']
 
 
 def test_an_argument_that_does_not_exist_is_named_beside_those_that_do():
@@ -39,7 +39,7 @@ def test_an_argument_that_does_not_exist_is_named_beside_those_that_do():
 
 def test_places_inside_lists_and_odd_keys_are_json_pointers():
     schema = {"properties": {"a/b": {"items": {"type": "integer"}}}}
-    assert [one.path for one in validate(schema, {"a/b": [1, "x"]})] == ["/a~1b/1"]
+    assert [violation.path for violation in validate(schema, {"a/b": [1, "x"]})] == ["/a~1b/1"]
 
 
 def test_alternatives_say_what_each_of_them_wants():
@@ -112,7 +112,7 @@ def test_both_drafts_and_common_mistakes_are_accepted(schema: dict[str, object])
 def test_a_list_of_items_checks_each_place_as_draft_7_means_it():
     schema = {"properties": {"pair": {"items": [{"type": "string"}, {"type": "integer"}]}}}
     assert validate(schema, {"pair": ["a", 1]}) == []
-    assert [one.path for one in validate(schema, {"pair": ["a", "b"]})] == ["/pair/1"]
+    assert [violation.path for violation in validate(schema, {"pair": ["a", "b"]})] == ["/pair/1"]
 
 
 def test_a_schema_nested_without_end_is_refused_and_no_crash():

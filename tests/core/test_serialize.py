@@ -31,7 +31,7 @@ SECONDS = st.none() | st.floats(0, 1e10)
 
 def built(made: type, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Values with every field set: a field that is added to the class and forgotten here is an error."""
-    assert {one.name for one in fields(made)} == strategies.keys()
+    assert {field.name for field in fields(made)} == strategies.keys()
     return st.builds(made, **strategies)
 
 
@@ -212,7 +212,7 @@ HALF, OTHER_HALF = chr(0xD800), chr(0xD801)  # of surrogate pairs: no valid text
 def test_json_values_are_stored_untouched():
     content = {"big": 10**400, "one": 1, "real": 1.0, "yes": True, HALF: 1, OTHER_HALF: "\udc00", "none": None}
     back = load(Result, json.loads(json.dumps(dump(Result("c", "t", content))))).content
-    assert back == content and [type(one) for one in back.values()] == [type(one) for one in content.values()]
+    assert back == content and [type(item) for item in back.values()] == [type(item) for item in content.values()]
     assert math.isnan(load(Result, json.loads(json.dumps(dump(Result("c", "t", float("nan")))))).content)
 
 

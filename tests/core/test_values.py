@@ -17,7 +17,7 @@ def test_a_tool_is_a_name_a_description_and_a_schema_that_requires_nothing_unles
     assert (bare.name, bare.description, dict(bare.parameters)) == ("get_weather", "", {"type": "object", "properties": {}})
     assert validate(bare.parameters, {}) == []
     city = Tool("get_weather", "The weather.", {"properties": {"city": {"type": "string"}}, "required": ["city"]})
-    assert [str(one) for one in validate(city.parameters, {})] == ['"city" is a required property']
+    assert [str(violation) for violation in validate(city.parameters, {})] == ['"city" is a required property']
 
 
 @pytest.mark.req("R1")

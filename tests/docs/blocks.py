@@ -59,9 +59,9 @@ def mentioned_commands() -> list[Command]:
     found: list[Command] = []
     for page in PAGES:
         text = _FENCE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text("utf-8"))
-        for one in re.finditer(r"`(callsmith [^`]+)`", text):
-            line = text.count("\n", 0, one.start()) + 1
-            found += _commands_of(Block(page.relative_to(ROOT).as_posix(), line, "console", one[1].replace("\n", " ")))
+        for match in re.finditer(r"`(callsmith [^`]+)`", text):
+            line = text.count("\n", 0, match.start()) + 1
+            found += _commands_of(Block(page.relative_to(ROOT).as_posix(), line, "console", match[1].replace("\n", " ")))
     return found
 
 

@@ -131,7 +131,7 @@ def test_every_python_example_of_the_readme_and_the_python_guide_is_run_by_make_
             assert sum(mark in block.text for mark in PRINTS) == 1, block
 
 
-@pytest.mark.parametrize("command", [one for one in commands() if one.words[0] == "callsmith"], ids=str)
+@pytest.mark.parametrize("command", [command for command in commands() if command.words[0] == "callsmith"], ids=str)
 def test_a_command_is_one_that_the_command_line_knows(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
     for word in command.words:
@@ -171,7 +171,7 @@ def test_a_command_in_a_sentence_is_one_with_these_options(command: Command):
     assert {word.partition("=")[0] for word in words if word.startswith("--")} <= known
 
 
-@pytest.mark.parametrize("command", [one for one in commands() if one.words[0] != "callsmith"], ids=str)
+@pytest.mark.parametrize("command", [command for command in commands() if command.words[0] != "callsmith"], ids=str)
 def test_a_command_of_another_program_is_checked_or_named(command: Command):
     program, *words = command.words
     if program == "make":
@@ -185,7 +185,7 @@ def test_a_command_of_another_program_is_checked_or_named(command: Command):
         assert program in PROGRAMS
 
 
-@pytest.mark.parametrize("command", [one for one in commands() if one.words[0] == "curl"], ids=str)
+@pytest.mark.parametrize("command", [command for command in commands() if command.words[0] == "curl"], ids=str)
 async def test_a_request_that_a_page_shows_is_answered(command: Command):
     request = curl_request(command)
     headers = {"content-type": "application/json", **request.headers}  # curl's own type is taken too, but httpx sends none
@@ -199,4 +199,4 @@ def test_public_names_are_imported_from_where_the_pages_say():
     for block in blocks("python"):
         for node in ast.walk(ast.parse(block.text)):
             if isinstance(node, ast.ImportFrom) and node.module == "callsmith":
-                assert {one.name for one in node.names} <= set(callsmith.__all__), block
+                assert {name.name for name in node.names} <= set(callsmith.__all__), block

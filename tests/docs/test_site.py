@@ -155,5 +155,5 @@ def test_the_site_can_be_searched(site: Path):
 
 @pytest.mark.docs
 def test_the_versions_that_are_there_can_be_switched_between(site: Path):
-    assert [one["version"] for one in json.loads((site.parent / "versions.json").read_text())] == [site.name, "0.0"]
+    assert [load["version"] for load in json.loads((site.parent / "versions.json").read_text())] == [site.name, "0.0"]
     assert f"url={site.name}/" in (site.parent / "index.html").read_text()

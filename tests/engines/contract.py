@@ -86,7 +86,7 @@ class EngineContract:
         assert [token.start for token in tokens] == sorted(token.start for token in tokens)
         assert (tokens[0].start, tokens[-1].end) == (0, len(text))
         for token in tokens:
-            said, top = token.logprob, [one.logprob for one in token.logprob.top]
+            said, top = token.logprob, [candidate.logprob for candidate in token.logprob.top]
             assert text[token.start : token.end] == said.text or "\ufffd" in said.text
             assert 1 <= len(top) <= 3 and top == sorted(top, reverse=True)
             assert said.logprob == pytest.approx(top[0]) and said.logprob < 1e-3

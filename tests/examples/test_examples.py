@@ -171,7 +171,7 @@ def test_the_api_is_used_from_several_languages(program: str, tmp_path: Path):
 @pytest.mark.req("R203")
 def test_the_sample_of_mcp_servers_loads_with_its_variables():
     servers = load_servers(EXAMPLES / "mcp.json", {"NOTES_FOLDER": "/notes", "GITHUB_TOKEN": "secret"})
-    servers = {one.name: one for one in servers}
+    servers = {server.name: server for server in servers}
     assert set(servers) == {"filesystem", "github"}
     assert "/notes" in servers["filesystem"].args and servers["github"].env["GITHUB_PERSONAL_ACCESS_TOKEN"] == "secret"
 

@@ -66,5 +66,5 @@ def test_where_there_is_bubblewrap_commands_cannot_write_elsewhere(tools: Any, t
 async def test_all_but_looking_needs_an_approval(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("SANDBOX", str(tmp_path))
     monkeypatch.syspath_prepend(str(SOURCE.parents[2]))
-    found = {one.name: one.side_effects for one in await load_toolset("examples.sandbox.tools").tools()}
+    found = {tool.name: tool.side_effects for tool in await load_toolset("examples.sandbox.tools").tools()}
     assert found == {"bash": True, "view": False, "create": True, "replace_text": True}

@@ -131,7 +131,7 @@ def without_nulls(value: Any) -> list[Any]:
     """Values that a template may render like this one: its nulls empty, or left out."""
     match value:
         case list():
-            return [["" if one is None else one for one in value]]
+            return [["" if item is None else item for item in value]]
         case dict():
             return [{key: one for key, one in value.items() if one is not None}]
         case _:

@@ -51,7 +51,7 @@ def schemas() -> Iterator[dict[str, Any]]:
 
 
 def _entry(row: dict[str, Any]) -> Entry:
-    functions = [one["function"] for one in row["tools"]]
-    tools = tuple(Tool(one["name"], "", one.get("parameters") or {}) for one in functions)
+    functions = [tool["function"] for tool in row["tools"]]
+    tools = tuple(Tool(function["name"], "", function.get("parameters") or {}) for function in functions)
     gold = tuple((call["name"], call["arguments"]) for call in row["gold"])
     return Entry(row["id"], tools, gold, frozenset(row.get("flags") or ()))

@@ -125,17 +125,17 @@ def without(schema: Any, keywords: set[str]) -> Any:
     """The schema without these keywords, wherever they stand."""
     if isinstance(schema, dict):
         return {key: without(value, keywords) for key, value in schema.items() if key not in keywords}
-    return [without(one, keywords) for one in schema] if isinstance(schema, list) else schema
+    return [without(item, keywords) for item in schema] if isinstance(schema, list) else schema
 
 
 def numbers(value: Any) -> Iterator[float]:
     match value:
         case dict():
-            for one in value.values():
-                yield from numbers(one)
+            for item in value.values():
+                yield from numbers(item)
         case list():
-            for one in value:
-                yield from numbers(one)
+            for item in value:
+                yield from numbers(item)
         case float():
             yield value
 

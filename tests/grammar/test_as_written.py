@@ -173,7 +173,7 @@ def test_other_engines_get_open_objects_too():
 def shuffled(value: Any, chance: random.Random) -> Any:
     if isinstance(value, dict):
         return {name: shuffled(value[name], chance) for name in chance.sample([*value], len(value))}
-    return [shuffled(one, chance) for one in value] if isinstance(value, list) else value
+    return [shuffled(item, chance) for item in value] if isinstance(value, list) else value
 
 
 def changed(value: Any, chance: random.Random) -> Any:
@@ -181,7 +181,7 @@ def changed(value: Any, chance: random.Random) -> Any:
     value = json.loads(json.dumps(value))
     places: list[Any] = [value]
     for place in places:  # grows in the loop
-        places += [one for one in (place.values() if isinstance(place, dict) else place) if isinstance(one, dict | list)]
+        places += [item for item in (place.values() if isinstance(place, dict) else place) if isinstance(item, dict | list)]
     place, new = chance.choice(places), chance.choice([None, True, 0, 3.0, -2.5, "", "red", [], {"a": 1}, [1, "a"]])
     match place:
         case {} if place and chance.random() < 0.5:
@@ -225,9 +225,9 @@ def check(seeds: range) -> tuple[int, int, int]:
         for value in values_of(schema, seed):
             where, wrong = stuck(made, write_value(value)), complaint(schema, (), value)
             valid, invalid = valid + (not wrong), invalid + bool(wrong)
-            told = f"{value} by {json.dumps(schema)}; left: {made.unenforced}"
-            assert wrong or where is None, f"refused at {where}: {told}"
-            assert where is not None or not complaint(schema, made.unenforced, value), f"{wrong} in {told}"
+            text = f"{value} by {json.dumps(schema)}; left: {made.unenforced}"
+            assert wrong or where is None, f"refused at {where}: {text}"
+            assert where is not None or not complaint(schema, made.unenforced, value), f"{wrong} in {text}"
     return count, valid, invalid
 
 

@@ -51,7 +51,7 @@ def holds_open_object(entry: Entry) -> bool:
 
     def within(value: Any, schema: Any) -> bool:
         if isinstance(value, list):
-            return any(within(one, schema.get("items", {})) for one in value)
+            return any(within(item, schema.get("items", {})) for item in value)
         declared = schema.get("properties", {})
         return isinstance(value, dict) and any(key not in declared or within(one, declared[key]) for key, one in value.items())
 
@@ -84,9 +84,9 @@ def test_of_all_tools_only_those_that_contradict_themselves_are_refused() -> Non
             normalize(schema, kind="object")
         except UnsupportedSchema as why:
             refused.append(why)
-    assert {one.keyword for one in refused} == {"enum"}
+    assert {item.keyword for item in refused} == {"enum"}
     assert len(refused) <= 3
-    assert all("no value fits" in one.why for one in refused)
+    assert all("no value fits" in item.why for item in refused)
 
 
 def test_a_tool_that_contradicts_itself_spoils_no_optional_argument() -> None:

@@ -66,7 +66,7 @@ def test_unions_inside_unions_are_worked_out_once(monkeypatch: pytest.MonkeyPatc
 def test_what_multiplies_without_end_is_left_out_and_then_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(normalizing, "MANY_SCHEMAS", 100)
     kinds = [{"pattern": f"^{number}"} for number in range(70)]
-    schema = {"properties": {"kind": {"anyOf": kinds}}, "anyOf": [{"properties": {"kind": one}} for one in kinds]}
+    schema = {"properties": {"kind": {"anyOf": kinds}}, "anyOf": [{"properties": {"kind": kind}} for kind in kinds]}
     found: UnenforcedKeywords = []
     normalize_standalone({"type": "object", **schema, "title": "left out"}, found)
     assert ("#/properties/kind", "anyOf") in found

@@ -97,7 +97,11 @@ class World:
         self.client = httpx2.AsyncClient(timeout=20)
         self.forks = Forks()
         self.upstreams = [Server(self.forks, role="upstream") for _ in range(2)]
-        shared = {"folder": str(folder), "store": database.schema_url(), "upstreams": [one.url for one in self.upstreams]}
+        shared = {
+            "folder": str(folder),
+            "store": database.schema_url(),
+            "upstreams": [upstream.url for upstream in self.upstreams],
+        }
         self.gateways = [Server(self.forks, role="gateway", **shared) for _ in range(3)]
 
     def start(self) -> None:
@@ -105,11 +109,11 @@ class World:
         if not self.database.runs:
             self.database.start()
         servers = [*self.upstreams, *self.gateways]
-        for one in servers:
-            if not one.runs:
-                one.start()
-        for one in servers:
-            one.wait_until_it_listens()
+        for server in servers:
+            if not server.runs:
+                server.start()
+        for server in servers:
+            server.wait_until_it_listens()
 
     def paid(self) -> Counter[str]:
         """How often what was paid."""

@@ -57,20 +57,20 @@ async def both(client: AsyncAnthropic, **more: Any) -> list[Any]:
 
 def shown(message: Any) -> list[Any]:
     """What a message tells, in order; ids only where they tie something together."""
-    told: list[Any] = []
+    output: list[Any] = []
     uses: dict[str, int] = {}
     for block in message.content:
         match block.type:
             case "text":
-                told.append(block.text)
+                output.append(block.text)
             case "mcp_tool_use":
                 uses[block.id] = len(uses)
-                told.append((block.server_name, block.name, block.input))
+                output.append((block.server_name, block.name, block.input))
             case "mcp_tool_result":
-                told.append((uses[block.tool_use_id], block.is_error, "".join(one.text for one in block.content)))
+                output.append((uses[block.tool_use_id], block.is_error, "".join(item.text for item in block.content)))
             case other:
-                told.append((other, getattr(block, "name", ""), getattr(block, "input", "")))
-    return told
+                output.append((other, getattr(block, "name", ""), getattr(block, "input", "")))
+    return output
 
 
 @pytest.mark.req("R121")

@@ -54,7 +54,7 @@ def client_of(app: Starlette) -> AsyncAnthropic:
     return AsyncAnthropic(base_url="http://localhost", api_key="none", http_client=http, max_retries=0)
 
 
-def told(*replies: Any, format: Format = HERMES, chunk: int = 4) -> tuple[Scripted, AsyncAnthropic]:
+def scripted_client(*replies: Any, format: Format = HERMES, chunk: int = 4) -> tuple[Scripted, AsyncAnthropic]:
     engine = Scripted(replies, chunk=chunk, repeat=True)
     return engine, client_of(create_app({"m": LocalModel(engine, format, Template(CHATML))}))
 
@@ -70,16 +70,16 @@ def asking(**more: Any) -> Any:
 
 def blocks_of(message: Any) -> list[Any]:
     """The content of a message, without ids."""
-    told: list[Any] = []
+    blocks: list[Any] = []
     for block in message.content:
         match block.type:
             case "text":
-                told.append(block.text.strip())
+                blocks.append(block.text.strip())
             case "thinking":
-                told.append((block.thinking.strip(), block.signature))
+                blocks.append((block.thinking.strip(), block.signature))
             case "tool_use":
-                told.append((block.name, block.input))
-    return told
+                blocks.append((block.name, block.input))
+    return blocks
 
 
 async def both(client: AsyncAnthropic, **more: Any) -> list[Any]:
@@ -96,7 +96,7 @@ async def both(client: AsyncAnthropic, **more: Any) -> list[Any]:
 @pytest.mark.parametrize("name", FORMATS)
 async def test_the_streaming_helper_puts_together_what_the_whole_answer_says(name: str, chunk: int) -> None:
     format = format_named(name)
-    _, client = told(written(*CALLS, format=format, said=SAID), format=format, chunk=chunk)
+    _, client = scripted_client(written(*CALLS, format=format, said=SAID), format=format, chunk=chunk)
     whole = await client.messages.create(**asking(tools=TOOLS))
     inputs: list[Any] = []
     async with client.messages.stream(**asking(tools=TOOLS)) as stream:
@@ -113,7 +113,7 @@ async def test_the_streaming_helper_puts_together_what_the_whole_answer_says(nam
 
 
 async def test_text_and_thoughts_are_blocks_of_their_own_and_are_welcome_when_they_come_back() -> None:
-    engine, client = told("<think>\nHow polite.\n</think>\n\nHello 東京 🐈!")
+    engine, client = scripted_client("<think>\nHow polite.\n</think>\n\nHello 東京 🐈!")
     for message in await both(client, thinking={"type": "enabled", "budget_tokens": 1024}):
         assert blocks_of(message) == [("How polite.", SIGNATURE), "Hello 東京 🐈!"]
         assert message.stop_reason == "end_turn"
@@ -125,7 +125,7 @@ async def test_text_and_thoughts_are_blocks_of_their_own_and_are_welcome_when_th
 
 
 async def test_an_answer_that_is_cut_off_says_so_and_shows_no_call_that_looks_whole() -> None:
-    _, client = told(written(CALLS[0]), chunk=4)
+    _, client = scripted_client(written(CALLS[0]), chunk=4)
     for message in await both(client, tools=TOOLS, max_tokens=15):
         assert message.stop_reason == "max_tokens"
         assert message.usage.output_tokens == 15
@@ -134,7 +134,7 @@ async def test_an_answer_that_is_cut_off_says_so_and_shows_no_call_that_looks_wh
 
 
 async def test_the_stop_sequence_that_ended_an_answer_is_named() -> None:
-    _, client = told("one two three")
+    _, client = scripted_client("one two three")
     for message in await both(client, stop_sequences=["four", " three"]):
         assert blocks_of(message) == ["one two"]
         assert (message.stop_reason, message.stop_sequence) == ("stop_sequence", " three")
@@ -143,7 +143,7 @@ async def test_the_stop_sequence_that_ended_an_answer_is_named() -> None:
 
 
 async def test_a_conversation_with_calls_and_results_reaches_the_prompt_whole() -> None:
-    engine, client = told(written(("now", {})), "It is noon.")
+    engine, client = scripted_client(written(("now", {})), "It is noon.")
     first = await client.messages.create(**asking(tools=TOOLS, system=[{"type": "text", "text": "Be brief."}]))
     (use,) = (block for block in first.content if block.type == "tool_use")
     failed = {"type": "tool_result", "tool_use_id": use.id, "content": [{"type": "text", "text": "no clock"}], "is_error": True}
@@ -163,7 +163,7 @@ async def test_a_conversation_with_calls_and_results_reaches_the_prompt_whole() 
 
 async def test_what_claude_code_sends_is_understood() -> None:
     """The shape of a request of Claude Code 2.1, in small."""
-    engine, client = told("Done.")
+    engine, client = scripted_client("Done.")
     cached = {"cache_control": {"type": "ephemeral"}}
     answer = await client.post(
         "/v1/messages?beta=true",
@@ -201,7 +201,7 @@ class City(BaseModel):
 
 
 async def test_an_answer_in_a_schema_is_parsed_by_the_helper() -> None:
-    _, client = told('{"name": "Bonn", "inhabitants": 330000}')
+    _, client = scripted_client('{"name": "Bonn", "inhabitants": 330000}')
     parsed = await client.messages.parse(**asking(), output_format=City)
     assert parsed.parsed_output == City(name="Bonn", inhabitants=330000)
     async with client.messages.stream(**asking(), output_format=City) as stream:
@@ -221,7 +221,7 @@ async def test_the_tool_runner_falls_back_to_the_whole_history_and_runs_its_tool
         seen.append(f"{a}+{b}")
         return str(a + b)
 
-    engine, client = told(written(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})), "The sums are 3 and 7.")
+    engine, client = scripted_client(written(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})), "The sums are 3 and 7.")
     asked: list[Any] = []
 
     async def note(request: httpx2.Request) -> None:
@@ -288,7 +288,7 @@ def without_id(event: ModelEvent) -> ModelEvent:
 
 
 async def test_tokens_are_counted_as_the_prompt_of_the_same_request_has_them() -> None:
-    _, client = told("Hello.")
+    _, client = scripted_client("Hello.")
     counted = await client.messages.count_tokens(model="m", messages=HI, tools=TOOLS, system="Be brief.")
     answered = await client.messages.create(**asking(tools=TOOLS, system="Be brief."))
     assert counted.input_tokens == answered.usage.input_tokens > 0
@@ -313,7 +313,7 @@ async def test_a_model_that_cannot_count_says_so() -> None:
 
 
 async def test_models_are_listed_in_the_callers_dialect() -> None:
-    _, client = told("Hello.")
+    _, client = scripted_client("Hello.")
     (model,) = [model async for model in client.models.list()]
     assert (model.id, model.type, model.display_name) == ("m", "model", "m")
     assert model.created_at.year >= 2025
@@ -326,7 +326,7 @@ async def test_models_are_listed_in_the_callers_dialect() -> None:
 
 
 async def test_what_is_wrong_is_said_in_the_dialects_own_body() -> None:
-    _, client = told("Hello.")
+    _, client = scripted_client("Hello.")
     image = [{"role": "user", "content": [{"type": "image", "source": {"type": "url", "url": "http://x/y.png"}}]}]
     with pytest.raises(anthropic.BadRequestError, match=r"messages\.0: this model reads text, and no images") as refused:
         await client.messages.create(**asking(messages=image))

@@ -44,7 +44,7 @@ class Counted:
             asked.clear()  # the fake remembers what it was asked: the only memory that is meant to grow
 
 
-def told() -> Counted:
+def scripted_model() -> Counted:
     engine = Scripted(["Some words, and then some more of them. " * 5], chunk=4, repeat=True)
     return Counted(LocalModel(engine, format_named("hermes"), Template(CHATML)))
 
@@ -147,7 +147,7 @@ def resident() -> int:
 
 
 async def check(requests: int, growth: int) -> None:
-    model = told()
+    model = scripted_model()
     app = create_app({"m": model}, settings=Settings(requests=Requests(body_bytes=1024 * 1024), queue=AT_ONCE * 4))
     async with served(app, force=True, timeout_keep_alive=1) as url:
         port = int(url.rpartition(":")[2])

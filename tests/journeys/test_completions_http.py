@@ -65,13 +65,13 @@ async def ask(client: AsyncOpenAI, **fields: Any) -> tuple[str, list[tuple[str, 
     called = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls or []]
     text, streamed, reason = "", dict[int, list[str]](), None
     async for chunk in await client.chat.completions.create(**asked, stream=True):
-        for one in chunk.choices:
-            text, reason = text + (one.delta.content or ""), one.finish_reason or reason
-            for call in one.delta.tool_calls or []:
+        for item in chunk.choices:
+            text, reason = text + (item.delta.content or ""), item.finish_reason or reason
+            for call in item.delta.tool_calls or []:
                 known = streamed.setdefault(call.index, ["", ""])
                 known[0] += call.function.name or ""
                 known[1] += call.function.arguments or ""
-    assert (text, [tuple(one) for one in streamed.values()], reason) == (
+    assert (text, [tuple(item) for item in streamed.values()], reason) == (
         choice.message.content or "",
         called,
         choice.finish_reason,

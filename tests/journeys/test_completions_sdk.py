@@ -132,7 +132,9 @@ async def test_tokens_there_and_back_in_both_shapes(small: LocalModel) -> None:
         letters = (await http.post("/tokenize", json={"content": "Köln<|im_end|>", "parse_special": False})).json()
         assert len(letters["tokens"]) > len(native["tokens"])
         pieces = (await http.post("/tokenize", json={"content": "Köln", "with_pieces": True})).json()["tokens"]
-        data = b"".join(bytes(one["piece"]) if isinstance(one["piece"], list) else one["piece"].encode() for one in pieces)
+        data = b"".join(
+            bytes(piece["piece"]) if isinstance(piece["piece"], list) else piece["piece"].encode() for piece in pieces
+        )
         assert data.decode() == "Köln"
         asked = {"model": "m", "prompt": "Köln", "return_token_strs": True}
         vllm = (await http.post("/tokenize", json=asked)).json()

@@ -85,7 +85,7 @@ def faults(events: Sequence[ModelEvent], offered: Tool) -> list[str]:
     if len(ready) != 1 or ready[0].call.name != offered.name:
         return [f"not one call of {offered.name}: {events}"]
     call, last = ready[0].call, events[-1]
-    is_listed = isinstance(last, Stopped) and any(one.tool == offered.name for one in last.report.unenforced)
+    is_listed = isinstance(last, Stopped) and any(item.tool == offered.name for item in last.report.unenforced)
     complaints = () if is_listed else validate(offered.parameters, call.arguments)  # text in tags has no grammar for its length
     found = [f"against the schema: {complaint}" for complaint in complaints]
     found += [f"repaired: {ready[0].repairs}"] if ready[0].repairs else []
@@ -104,7 +104,7 @@ async def check(model: LocalModel) -> None:
     cases = [(offered, temperature) for offered in TOOLS for temperature in temperatures()]
     answers = [await ask(model, *case) for case in cases]  # one after the other: the second has the prompt of the first
     found = [(offered.name, faults(events, offered)) for (offered, _), events in zip(cases, answers, strict=True)]
-    wrong = [one for one in found if one[-1]]
+    wrong = [item for item in found if item[-1]]
     called = sum(any(isinstance(event, CallReady) for event in events) for events in answers)
     assert called or all(map(is_cut_in_reasoning, answers))
     assert not wrong, f"{len(wrong)} of {len(cases)} with {model.format.name}: {wrong}"

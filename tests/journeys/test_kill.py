@@ -78,7 +78,7 @@ def finish(folder: Path, reply: str) -> str:
     return subprocess.run(command, capture_output=True, text=True, check=True, timeout=60).stdout.strip()
 
 
-def told(folder: Path) -> list[str]:
+def results_in(folder: Path) -> list[str]:
     """What the model was told of its calls."""
     return [
         message["content"] for message in json.loads((folder / "talk.json").read_text())["messages"] if message["role"] == "tool"
@@ -93,7 +93,7 @@ def test_an_approval_survives_kill_9_and_the_tool_runs_once(tmp_path: Path):
     assert not (tmp_path / "booked").exists()
     assert finish(tmp_path, "Seat 7 is yours.") == "Seat 7 is yours."
     assert (tmp_path / "booked").read_text() == "7\n"
-    assert told(tmp_path) == ["seat 7 is booked"]
+    assert results_in(tmp_path) == ["seat 7 is booked"]
 
 
 @pytest.mark.skipif(os.name != "posix", reason="there is no kill -9")
@@ -102,7 +102,7 @@ def test_a_tool_that_ran_at_kill_9_is_not_run_again_and_the_model_is_told(tmp_pa
     kill_when(tmp_path, "hang", "running")
     assert finish(tmp_path, "Please look whether seat 7 is yours.") == "Please look whether seat 7 is yours."
     assert (tmp_path / "booked").read_text() == "7\n"
-    (text,) = told(tmp_path)
+    (text,) = results_in(tmp_path)
     assert text.startswith("interrupted: ")
     assert "may or may not have taken effect" in text
 

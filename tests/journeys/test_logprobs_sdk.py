@@ -32,13 +32,13 @@ async def test_chat_completions_give_each_token_with_the_likeliest_ones(shallow:
         assert len(token.top_logprobs) == 3
         assert token.top_logprobs[0].token == token.token  # the likeliest was chosen
         assert token.top_logprobs[0].logprob == token.logprob <= 0
-        assert sum(math.exp(one.logprob) for one in token.top_logprobs) <= 1.0001
+        assert sum(math.exp(top_logprob.logprob) for top_logprob in token.top_logprobs) <= 1.0001
     streamed: list[Any] = []
     async for chunk in await client.chat.completions.create(**asked, stream=True):
-        for one in chunk.choices:
-            streamed += (one.logprobs.content or ()) if one.logprobs else ()
-            assert spelled((one.logprobs.content or ()) if one.logprobs else ()) == (one.delta.content or "")
-    assert [one.token for one in streamed] == [one.token for one in choice.logprobs.content]
+        for item in chunk.choices:
+            streamed += (item.logprobs.content or ()) if item.logprobs else ()
+            assert spelled((item.logprobs.content or ()) if item.logprobs else ()) == (item.delta.content or "")
+    assert [item.token for item in streamed] == [item.token for item in choice.logprobs.content]
     assert streamed[0].logprob == pytest.approx(choice.logprobs.content[0].logprob, abs=1e-3)
 
 

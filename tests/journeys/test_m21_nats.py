@@ -162,7 +162,7 @@ async def test_recursive_tool_call_limited_by_max_iterations(bus: CapabilityBus)
     shallow = {"target_capability": "rag.list_corpora@1.0", "target_body": {}}
     result = await executor.dispatch(Call("call_tool", shallow, "c2"))
     assert result.ok, result.text
-    assert [one["name"] for one in result.content["corpora"]] == ["village"]
+    assert [item["name"] for item in result.content["corpora"]] == ["village"]
 
 
 @pytest.mark.req("R219")
@@ -180,4 +180,4 @@ async def test_a_tool_that_runs_at_the_model_runs_for_the_caller(bus: Capability
     given = {**body["input"], "messages": messages, "tool_choice": "auto", "confirmations": {question["id"]: {"approve": True}}}
     second = [frame async for frame in bus.stream("llm.chat", (2, 0), {"params": {}, "input": given})]
     assert second[-1].event == "done", second[-1]
-    assert [one["for"] for one in village.posted()[before:]] == [bus.node]
+    assert [item["for"] for item in village.posted()[before:]] == [bus.node]

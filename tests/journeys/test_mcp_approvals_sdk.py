@@ -45,7 +45,7 @@ async def test_a_call_runs_in_the_response_after_its_approval(stream: bool, stor
     if store:
         asked: Any = {"previous_response_id": first.id, "input": [word(request, True)]}
     else:
-        history = [{"role": "user", "content": "Erase a."}, *(one.to_dict() for one in first.output), word(request, True)]
+        history = [{"role": "user", "content": "Erase a."}, *(item.to_dict() for item in first.output), word(request, True)]
         asked = {"input": history, "store": False}
     second = await answered(asking, stream, tools=[FILES], **asked)
     assert kinds(second) == ["mcp_call", "message"]
@@ -115,7 +115,7 @@ async def test_an_approval_counts_once() -> None:
     first = await asking.responses.create(model="m", input="Erase a.", tools=[FILES])
     again: Any = {"model": "m", "input": [word(first.output[-1], True)], "tools": [FILES], "previous_response_id": first.id}
     responses = [await asking.responses.create(**again) for _ in range(2)]
-    assert [kinds(one) for one in responses] == [["mcp_call", "message"]] * 2
+    assert [kinds(response) for response in responses] == [["mcp_call", "message"]] * 2
     assert responses[0].output[0].output == responses[1].output[0].output == "erased a"
     assert disk.done == ["erase a"]
 
@@ -160,7 +160,7 @@ async def test_an_approval_that_was_given_elsewhere_is_known_in_the_conversation
         assert (waiting["id"], waiting["source"], waiting["response_id"]) == (request.id, "mcp:files", first.id)
         said = await http.post(f"/v1/approvals/{request.id}", json={"approve": approve})
         assert said.json()["answer"]["text"] == "So it is."
-    history: Any = [{"role": "user", "content": "Erase a."}, *(one.to_dict() for one in first.output)]
+    history: Any = [{"role": "user", "content": "Erase a."}, *(item.to_dict() for item in first.output)]
     go_on: Any = {"role": "user", "content": "Go on."}
     asked: Any = {"input": "Go on.", "previous_response_id": first.id} if store else {"input": [*history, go_on], "store": False}
     second = await asking.responses.create(model="m", tools=[FILES], **asked)

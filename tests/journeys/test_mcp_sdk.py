@@ -29,7 +29,7 @@ async def test_the_tools_of_a_server_are_listed_and_run(stream: bool) -> None:
     response = await answered(asking, stream, input="What is in a?", tools=[FILES])
     assert kinds(response) == ["mcp_list_tools", "message", "mcp_call", "message"]
     listed, _, call, _ = response.output
-    assert [(one.name, one.description) for one in listed.tools] == [("read", "Read a file."), ("erase", "Erase a file.")]
+    assert [(tool.name, tool.description) for tool in listed.tools] == [("read", "Read a file."), ("erase", "Erase a file.")]
     assert listed.tools[0].input_schema["required"] == ["path"]
     assert (listed.server_label, listed.error) == ("files", None)
     assert (call.server_label, call.name, json.loads(call.arguments)) == ("files", "read", {"path": "a"})
@@ -80,7 +80,7 @@ async def test_the_history_is_the_same_whether_the_server_or_the_client_keeps_it
     asking, engine = client(disk, calling(READ), "It says hello.", "Nothing else.", "Nothing else.")
     first = await asking.responses.create(model="m", input="What is in a?", tools=[FILES])
     kept = await asking.responses.create(model="m", input="And?", tools=[FILES], previous_response_id=first.id)
-    again: Any = [{"role": "user", "content": "What is in a?"}, *(one.to_dict() for one in first.output)]
+    again: Any = [{"role": "user", "content": "What is in a?"}, *(item.to_dict() for item in first.output)]
     again.append({"role": "user", "content": "And?"})
     resent = await asking.responses.create(model="m", input=again, tools=[FILES], store=False)
     assert engine.asked[3].prompt.text == engine.asked[2].prompt.text
@@ -125,7 +125,7 @@ async def test_a_request_cannot_loosen_what_the_operator_wants_to_be_asked_about
 async def test_only_allowed_tools_are_listed_and_offered(allowed: Any) -> None:
     asking, engine = client(Disk(), "Hm.")
     response: Any = await asking.responses.create(model="m", input="hi", tools=[{**FILES, "allowed_tools": allowed}])
-    assert [one.name for one in response.output[0].tools] == ["read"]
+    assert [tool.name for tool in response.output[0].tools] == ["read"]
     assert "files_read" in engine.asked[0].prompt.text
     assert "files_erase" not in engine.asked[0].prompt.text
 
@@ -175,8 +175,8 @@ async def test_functions_of_the_client_stand_beside_a_servers_tools(stream: bool
     second = await answered(asking, stream, **asked)
     assert (kinds(second), second.output_text) == (["mcp_call", "message"], "All done.")
     assert disk.done == ["read a", "erase a"]
-    for told in ("contents of a", "noon", "erased a"):
-        assert engine.asked[1].prompt.text.count(told) == 1
+    for result in ("contents of a", "noon", "erased a"):
+        assert engine.asked[1].prompt.text.count(result) == 1
 
 
 async def test_a_call_that_waits_beside_a_function_is_made_once() -> None:
@@ -202,7 +202,7 @@ async def test_a_real_servers_tools_wait_for_approval_and_run() -> None:
         desk: Any = {"type": "mcp", "server_label": "desk", "allowed_tools": ["echo"], "require_approval": "always"}
         first: Any = await asking.responses.create(model="m", input="hi", tools=[desk])
         assert kinds(first) == ["mcp_list_tools", "mcp_approval_request"]
-        assert [one.name for one in first.output[0].tools] == ["echo"]
+        assert [tool.name for tool in first.output[0].tools] == ["echo"]
         yes: Any = [word(first.output[-1], True)]
         second: Any = await asking.responses.create(model="m", input=yes, tools=[desk], previous_response_id=first.id)
     assert kinds(second) == ["mcp_call", "message"]
@@ -249,7 +249,7 @@ async def test_servers_of_different_sources_are_told_apart() -> None:
     both: Any = [{"type": "mcp", "server_label": "web"}, FILES]
     response: Any = await asking.responses.create(model="m", input="hi", tools=both)
     assert kinds(response) == ["mcp_list_tools", "mcp_list_tools", "mcp_call", "message"]
-    assert [(item.server_label, [one.name for one in item.tools]) for item in response.output[:2]] == [
+    assert [(item.server_label, [tool.name for tool in item.tools]) for item in response.output[:2]] == [
         ("web", ["read"]),
         ("files", ["read"]),
     ]

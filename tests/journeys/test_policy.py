@@ -31,7 +31,7 @@ async def hops(policy: ChoicePolicy, *replies: str, request: Request = ASK, **li
     model = LocalModel(engine, format_named("hermes"), Template(CHATML), Traits(policy=policy))
     events = [event async for event in run(model, Functions(now), request, limits=Limits(**limits))]
     assert isinstance(events[-1], TurnEnded)
-    return [one.grammar is not None for one in engine.asked], events[-1]
+    return [request.grammar is not None for request in engine.asked], events[-1]
 
 
 @pytest.mark.req("R33")

@@ -254,8 +254,8 @@ async def test_a_conversation_goes_on_after_the_server_was_killed(tmp_path: Path
         assert (await client.responses.retrieve(first.id)).output_text == "Noon."
         second = await client.responses.create(model="m", input="And now?", previous_response_id=first.id)
         assert second.output_text == "Tea time."
-        told = [cast(Any, item).content[0].text async for item in client.responses.input_items.list(second.id, order="asc")]
-        assert told == ["What time is it?", "Noon.", "And now?"]
+        output = [cast(Any, item).content[0].text async for item in client.responses.input_items.list(second.id, order="asc")]
+        assert output == ["What time is it?", "Noon.", "And now?"]
 
 
 @pytest.mark.weights

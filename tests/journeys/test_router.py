@@ -52,7 +52,7 @@ class Serving:
         return int(next(line for line in status.splitlines() if line.startswith("VmRSS")).split()[1])
 
     def loaded(self) -> set[str | None]:
-        return {one.model for one in self.ollama.ps().models}
+        return {model.model for model in self.ollama.ps().models}
 
     def ask(self, model: str) -> str:
         answer = self.openai.chat.completions.create(model=model, messages=HI, max_tokens=4)
@@ -82,8 +82,8 @@ def serve() -> Iterator[Callable[..., Serving]]:
 def test_two_models_an_alias_and_room_for_one_of_them(serve: Callable[..., Serving]) -> None:
     server = serve("--model", "a=smollm2-135m", "--model", f"b={small_file()}", "--alias", "claude-*=b", "--memory", "300MB")
     empty = server.memory()
-    listed = {one.id: one.to_dict()["callsmith"] for one in server.openai.models.list()}
-    assert [one["loaded"] for one in listed.values()] == [False, False]  # pyright: ignore
+    listed = {item.id: item.to_dict()["callsmith"] for item in server.openai.models.list()}
+    assert [item["loaded"] for item in listed.values()] == [False, False]  # pyright: ignore
     assert server.ollama.show("a").modelinfo == server.ollama.show("b").modelinfo | {"general.basename": "a"}  # pyright: ignore
     assert server.loaded() == set()
     with ThreadPoolExecutor(8) as pool:

@@ -113,7 +113,7 @@ def wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]", log: Pat
 def replicas() -> Iterator[tuple[list[Replica], list[str]]]:
     made = [Replica() for _ in range(REPLICAS)]
     with ExitStack() as stack:
-        yield made, [stack.enter_context(served_apart(one.app())) for one in made]
+        yield made, [stack.enter_context(served_apart(item.app())) for item in made]
 
 
 def placed(replicas: list[Replica]) -> dict[str, set[int]]:
@@ -148,8 +148,8 @@ async def test_each_conversation_stays_with_one_replica(
         async with httpx2.AsyncClient(timeout=60) as client:
             await asyncio.gather(*(converse(client, f"{url}/chat/completions", number) for number in range(CONVERSATIONS)))
             assert not are_well_placed(placed(made))  # without us, they wander, or all go to one replica
-            for one in made:
-                one.conversations.clear()
+            for item in made:
+                item.conversations.clear()
             models = [open_model(f"{url}#m") for _ in range(2)]
             async with served(create_app({"m": models[0]})) as first, served(create_app({"m": models[1]})) as second:
                 for number in range(CONVERSATIONS):

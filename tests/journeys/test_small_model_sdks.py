@@ -56,11 +56,11 @@ def test_a_stream_of_messages_begins_with_the_tokens_of_its_prompt(claude: anthr
 
 def test_a_model_is_described_by_its_weights(llama: ollama.Client):
     (listed,), (running,) = llama.list().models, llama.ps().models
-    for one in (listed, running):
-        assert one.size == small_file().stat().st_size
-        assert one.details is not None
-        assert (one.details.format, one.details.family, one.details.quantization_level) == ("gguf", "llama", "Q4_1")
-        assert one.details.parameter_size == "135M"
+    for item in (listed, running):
+        assert item.size == small_file().stat().st_size
+        assert item.details is not None
+        assert (item.details.format, item.details.family, item.details.quantization_level) == ("gguf", "llama", "Q4_1")
+        assert item.details.parameter_size == "135M"
     assert running.context_length == 512
     shown = llama.show("small")
     assert shown.modelinfo is not None

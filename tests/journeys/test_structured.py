@@ -88,7 +88,7 @@ async def test_a_policy_travels_as_a_field_of_its_own():
     call = (first.tool_calls or [])[0]
     history: Any = [*HI, first.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": "18 °C"}]
     await client.chat.completions.create(messages=history, **asked)
-    assert [one.grammar is not None for one in engine.asked] == [True, False]
+    assert [request.grammar is not None for request in engine.asked] == [True, False]
 
 
 # -- a real model

@@ -82,7 +82,7 @@ def test_how_it_is_asked_for_makes_another_grammar() -> None:
         grammars.get(tools, REQUIRED, thinking=True),
         grammars.get(tools, Choice(), output=Output(choices=("a",))),
     ]
-    assert len({id(one) for one in made}) == len(made)
+    assert len({id(item) for item in made}) == len(made)
     assert grammars.get((), Choice()) is None
 
 
@@ -102,7 +102,7 @@ def test_what_is_not_enforced_is_told_by_tool() -> None:
     grammars = Grammars(format_named("hermes"), relays=True)
     unlike = tool({"type": "string", "not": {"const": "x"}}, "odd")
     left = grammars.unenforced(unlike)
-    assert {(one.tool, one.keyword) for one in left} == {("odd", "not")}
+    assert {(item.tool, item.keyword) for item in left} == {("odd", "not")}
     assert not any(grammars.unenforced(plain) for plain in many())
 
 

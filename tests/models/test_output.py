@@ -193,7 +193,7 @@ async def test_an_id_the_model_wrote_stays_when_it_is_asked_again():
     written = '[TOOL_CALLS]move[CALL_ID]{}[ARGS]{{"from": 1, "to": {}}}'
     local, _ = model(written.format("aB3dE6gH9", 1), written.format("zzzzzzzzz", 2), format="mistral-args")
     answer = await events(local, MOVING)
-    assert [(one.call.id, one.call.arguments["to"]) for one in answer if isinstance(one, CallReady)] == [("aB3dE6gH9", 2)]
+    assert [(item.call.id, item.call.arguments["to"]) for item in answer if isinstance(item, CallReady)] == [("aB3dE6gH9", 2)]
 
 
 async def test_a_call_that_is_cut_off_is_told_as_ever():

@@ -22,7 +22,7 @@ from callsmith.models.weights.catalogue import catalogue
 @pytest.mark.req("R33")
 def test_only_models_that_were_measured_are_held_where_the_choice_is_theirs():
     known = [*presets(), *catalogue().values()]
-    held = {one.name for one in known if one.auto_guarded or one.policy not in (None, "auto") or one.tool_prompt}
+    held = {item.name for item in known if item.auto_guarded or item.policy not in (None, "auto") or item.tool_prompt}
     rows = [line for line in Path("docs/small-models.md").read_text("utf-8").splitlines() if line.startswith("| `qwen")]
     assert held == {line.split("`")[1] for line in rows} == {"qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b"}
 

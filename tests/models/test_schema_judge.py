@@ -65,7 +65,9 @@ def test_an_object_that_may_be_one_of_hundreds_is_told_from_them() -> None:
     tasks = [
         {"properties": {"task": {"const": f"t{n}"}, **{f"a{n}_{m}": {"type": "string"} for m in range(9)}}} for n in range(300)
     ]
-    schema = {"anyOf": [*({**one, "additionalProperties": False} for one in tasks), {"properties": {"run": {"type": "string"}}}]}
+    schema = {
+        "anyOf": [*({**task, "additionalProperties": False} for task in tasks), {"properties": {"run": {"type": "string"}}}]
+    }
     instances: list[Json] = [{"run": "ls"}, {"task": "t7", "a7_1": "x"}, {"run": 5, "task": "t7"}]
     with SchemaJudge(as_written=True) as judge:
         made = judge.judge(schema, instances)

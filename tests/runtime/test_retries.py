@@ -32,11 +32,11 @@ async def test_a_read_is_tried_again_by_default_where_what_went_wrong_may_pass(f
     began = now()
     result, inner, events = await tried(Tool("x"), failure)
     assert (result.text, len(inner.calls), inner.closed) == ("at last", 3, 3)
-    assert [one.text.partition(":")[0] for one in events if isinstance(one, ToolProgress) and "attempt" in one.text] == [
+    assert [event.text.partition(":")[0] for event in events if isinstance(event, ToolProgress) and "attempt" in event.text] == [
         "attempt 1 of 3 failed",
         "attempt 2 of 3 failed",
     ]
-    assert sum(isinstance(one, ToolStarted) for one in events) <= 1
+    assert sum(isinstance(event, ToolStarted) for event in events) <= 1
     assert now() - began < 1, "the pauses are short"
 
 

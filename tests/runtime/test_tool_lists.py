@@ -33,7 +33,7 @@ def adding() -> FakeModel:
 
 async def test_a_run_takes_a_list_of_functions() -> None:
     events = await everything(adding(), [add, erase])
-    assert [one.content for one in finished(events)] == [42]
+    assert [event.content for event in finished(events)] == [42]
     assert ended(events).text == "42"
 
 
@@ -60,14 +60,14 @@ async def test_a_conversation_goes_on_with_the_results_of_such_calls(given: Any)
     turn = await conversation.send("Book a flight to NYC")
     assert [call.name for call in turn.calls] == ["search_flights"]
     assert (await conversation.submit_results([Result(turn.calls[0].id, "", {"flights": []})])).text == "One at 10am."
-    assert [one.name for one in model.asked[-1].tools] == ["search_flights"]
-    assert [one.name for one in conversation.fork()._settings["external"]] == ["search_flights"]  # pyright: ignore
+    assert [listed_tool.name for listed_tool in model.asked[-1].tools] == ["search_flights"]
+    assert [item.name for item in conversation.fork()._settings["external"]] == ["search_flights"]  # pyright: ignore
 
 
 async def test_an_agent_takes_one_and_is_a_tool_itself() -> None:
     agent = Agent("adder", "Adds.", tools=[add, erase])
     assert (await agent.conversation(adding()).send("19 + 23?")).text == "42"
-    assert [one.side_effects for one in await agent.as_toolset(adding()).tools()] == [True]
+    assert [listed_tool.side_effects for listed_tool in await agent.as_toolset(adding()).tools()] == [True]
 
 
 async def test_wrappers_take_lists_of_functions() -> None:

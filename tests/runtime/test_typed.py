@@ -62,7 +62,7 @@ async def test_the_answer_is_a_value_of_the_type(kind: Any, text: str, value: An
     model = FakeModel(says(text))
     assert await run_typed(model, kind, "Go on.") == value
     assert model.asked[0].output == Output(kind)
-    assert [one async for one in stream_typed(FakeModel(says(*text)), kind, "Go on.")][-1] == value
+    assert [event async for event in stream_typed(FakeModel(says(*text)), kind, "Go on.")][-1] == value
 
 
 def test_it_works_without_an_event_loop():
@@ -79,9 +79,9 @@ async def test_the_value_fills_in_while_the_answer_comes():
         'ty": "Turin", "times": 1}], ',
         '"home": null}',
     ]
-    seen = [one async for one in stream_typed(FakeModel(says(*pieces)), Person, "Who?")]
-    assert all(isinstance(one, Person) for one in seen)
-    assert [one.name for one in seen[:2]] == ["A", "Ada"]
+    seen = [event async for event in stream_typed(FakeModel(says(*pieces)), Person, "Who?")]
+    assert all(isinstance(item, Person) for item in seen)
+    assert [item.name for item in seen[:2]] == ["A", "Ada"]
     assert (seen[0].places, seen[0].home) == (None, None)
     assert isinstance(seen[2].places[0], Place)
     assert [place.city for place in seen[2].places] == ["Lon"]
@@ -90,16 +90,16 @@ async def test_the_value_fills_in_while_the_answer_comes():
 
 async def test_a_frozen_dataclass_and_a_list_fill_in_too():
     points = [
-        one async for one in stream_typed(FakeModel(says('{"x": 1', "0, ", '"y": 2, "tags": ["a', 'b"]}')), Point, "Where?")
+        event async for event in stream_typed(FakeModel(says('{"x": 1', "0, ", '"y": 2, "tags": ["a', 'b"]}')), Point, "Where?")
     ]
-    assert [(one.x, one.y, one.tags) for one in points] == [
+    assert [(point.x, point.y, point.tags) for point in points] == [
         (None, None, None),
         (10, None, None),
         (10, 2, ["a"]),
         (10, 2, ["ab"]),
         (10, 2, ["ab"]),
     ]
-    rows = [one async for one in stream_typed(FakeModel(says('[{"title": "a', '", "n": 1}', "]")), list[Row], "What?")]
+    rows = [event async for event in stream_typed(FakeModel(says('[{"title": "a', '", "n": 1}', "]")), list[Row], "What?")]
     assert rows == [[{"title": "a"}], [{"title": "a", "n": 1}], [{"title": "a", "n": 1}]]
 
 
@@ -117,7 +117,7 @@ def travel(city: str) -> str:
 
 async def test_tools_are_called_before_the_answer_and_their_rounds_are_no_part_of_it():
     model = FakeModel(calls(Call("look", {"city": "Bonn"}, "c1"), text='{"x": 5}'), says('{"x": 4, ', '"y": 0}'))
-    seen = [one async for one in stream_typed(model, Point, "How often?", tools=Functions(look))]
+    seen = [event async for event in stream_typed(model, Point, "How often?", tools=Functions(look))]
     assert model.asked[1].messages[-1].content == "4"
     assert seen[-1] == Point(4, 0)
 

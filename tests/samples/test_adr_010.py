@@ -142,7 +142,7 @@ MESSAGES = [ChatMessage.system("Be brief."), ChatMessage.user("Weather in Oslo?"
 @pytest.mark.parametrize(
     ("template", "is_native", "markers"),
     [
-        (Llama31ToolTemplate, True, [f"<|start_header_id|>{one}<|end_header_id|>" for one in ("system", "user", "assistant")]),
+        (Llama31ToolTemplate, True, [f"<|start_header_id|>{text}<|end_header_id|>" for text in ("system", "user", "assistant")]),
         (MistralToolTemplate, True, ["[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[INST]", "[/INST]"]),
         (QwenToolTemplate, True, ["<tools>", "<|im_start|>assistant"]),
         (GenericXmlToolTemplate, False, ["<tool_call>\n<name>", "<arguments>"]),

@@ -73,7 +73,9 @@ async def test_a_chat_with_the_native_definitions_of_the_executor_in_its_body() 
         "params": {},
         "input": {
             "messages": [{"role": "user", "content": "Darf man Regenwasser trinken?"}],
-            "tools": [one for one in executor.native_definitions if one["name"] == "rag.query"],
+            "tools": [
+                native_definition for native_definition in executor.native_definitions if native_definition["name"] == "rag.query"
+            ],
             "tool_choice": "auto",
         },
     }
@@ -100,7 +102,7 @@ def checked(frames: list[tuple[str, Any]]) -> dict[str, Any]:
     assert deltas[0]["name"] == "rag.query"
     call = next(data for event, data in frames if event == "tool_call")
     assert (call["name"], call["arguments"]) == ("rag.query", ASKED)
-    assert json.loads("".join(one["arguments_delta"] for one in deltas)) == ASKED
+    assert json.loads("".join(delta["arguments_delta"] for delta in deltas)) == ASKED
     return call
 
 
@@ -122,10 +124,10 @@ async def test_the_frames_and_a_result_over_websocket() -> None:
         while frames[-1]["event"] != "tool_call":
             frames.append(json.loads(await socket.recv()))
             await send(socket, type="ack", upto=frames[-1]["seq"])
-        call = checked([(one["event"], one["data"]) for one in frames])
+        call = checked([(frame["event"], frame["data"]) for frame in frames])
         await send(socket, type="tool_result", tool_call_id=call["id"], body=FOUND)
         rest = await frames_of(socket)
-    assert "".join(one["data"]["text"] for one in rest if one["event"] == "token") == "Ein Filter reicht."
+    assert "".join(item["data"]["text"] for item in rest if item["event"] == "token") == "Ein Filter reicht."
     assert rest[-1]["event"] == "done"
 
 

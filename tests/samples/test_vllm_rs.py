@@ -124,8 +124,8 @@ async def test_streaming_with_mcp(tmp_path: Path, capsys: pytest.CaptureFixture[
 
     engine, model = scripted_model(*writes)
     async with McpHost(load_servers(mcp_json(tmp_path), {})) as host:
-        await until(lambda: all(one.state == "ready" for one in host.status()))
-        names = [one.name for one in await host.tools()]
+        await until(lambda: all(server_status.state == "ready" for server_status in host.status()))
+        names = [tool.name for tool in await host.tools()]
         async with served(create_app({"qwen3": model}, mcp=host)) as url:
             await asyncio.to_thread(sample, url)
     assert {"filesystem_echo", "github_echo"} <= set(names)  # prefixed with the server's id

@@ -44,7 +44,7 @@ async def entries(settings: Settings, query: str = "") -> list[Json]:
 
 
 async def test_every_execution_is_on_record_with_hashes_for_arguments():
-    by_event = {(one["event"], one.get("name")): one for one in await entries(Settings())}
+    by_event = {(entry["event"], entry.get("name")): entry for entry in await entries(Settings())}
     assert {event for event, _ in by_event} == {"executed", "decided", "started", "answered"}
     looked, began, paid = by_event["executed", "look"], by_event["started", "pay"], by_event["executed", "pay"]
     assert (looked["outcome"], looked["conversation"], looked["trace_id"]) == ("ok", "talk", "req-1")
@@ -64,13 +64,13 @@ async def test_every_execution_is_on_record_with_hashes_for_arguments():
     ],
 )
 async def test_the_levels(level: AuditLevel, query: str, names: set[str]):
-    assert {one["name"] for one in await entries(Settings(audit=level), query)} == names
+    assert {entry["name"] for entry in await entries(Settings(audit=level), query)} == names
 
 
 async def test_pages_and_filters():
     everything = await entries(Settings())
     assert await entries(Settings(), "?tool=look&limit=1000") != []
-    assert {one.get("name") or one["tool"] for one in await entries(Settings(), "?tool=pay")} == {"pay"}
+    assert {entry.get("name") or entry["tool"] for entry in await entries(Settings(), "?tool=pay")} == {"pay"}
     assert len(await entries(Settings(), "?limit=2")) == 2
     assert len(await entries(Settings(), "?after=2")) == len(everything) - 2
     async with http(create_app({"m": FakeModel()}, tools=desk())) as client:
@@ -100,7 +100,7 @@ async def test_what_a_store_that_is_away_does_not_take_is_written_when_it_is_bac
         await log(Execution("e4", "tool", "pay", "", 1.0, side_effects=True))
     store.away = False
     await asyncio.sleep(1.2)
-    assert [one.data["id"] for one in await store.audit()] == ["e0", "e1", "e2"]
+    assert [record.data["id"] for record in await store.audit()] == ["e0", "e1", "e2"]
     await log.close()
 
 
@@ -136,5 +136,5 @@ async def test_what_a_killed_server_was_doing_is_on_record(tmp_path: Path):
         finally:
             process.kill()
     assert process.returncode == -signal.SIGKILL
-    records: list[Any] = [one.data for one in await SqliteStore(file).audit()]
-    assert [(one["event"], one["name"], one["subject"]) for one in records] == [("started", "pay", "ada")]
+    records: list[Any] = [record.data for record in await SqliteStore(file).audit()]
+    assert [(record["event"], record["name"], record["subject"]) for record in records] == [("started", "pay", "ada")]

@@ -135,7 +135,7 @@ async def test_who_runs_a_call_with_a_real_server_of_tools(sent: bool, own: bool
     model, engine = model_of(first, "It rains.")
     async with the_desk() as host:
         body = await answered(create_app({"m": model}, mcp=host if own else None), api, stream=stream, tools=sent)
-        said, prompts = text_of(api, body), [one.prompt.text for one in engine.asked]
+        said, prompts = text_of(api, body), [request.prompt.text for request in engine.asked]
         if sent:  # outside, whether there are servers or not
             assert (said.strip(), len(prompts)) == ("Let me see.", 1)
             assert "Bonn" in body and '"pid"' not in prompts[0]

@@ -93,7 +93,7 @@ async def test_without_a_session_the_id_in_the_history_is_enough_in_every_dialec
             await ended(client, id)
             history = [*HI, {"role": "assistant", "content": said}, {"role": "user", "content": "And?"}]
             assert read((await client.post(path, json={"messages": history, **more})).json()) == "Here."
-            assert [one.startswith("a cat.png") for one in results(model)] == [True]
+            assert [result.startswith("a cat.png") for result in results(model)] == [True]
 
 
 @pytest.mark.req("R217")
@@ -106,7 +106,7 @@ async def test_responses_that_continue_one_get_the_results_of_its_jobs():
         await ended(client, job["id"])
         body = {"model": "m", "input": "And?", "previous_response_id": first["id"]}
         assert (await client.post("/v1/responses", json=body)).json()["output"][0]["content"][0]["text"] == "Here."
-    assert [one.startswith("a cat.png") for one in results(model)] == [True]
+    assert [result.startswith("a cat.png") for result in results(model)] == [True]
 
 
 async def test_a_job_beside_calls_of_the_client_is_put_back_into_what_it_sends_next():
@@ -118,7 +118,7 @@ async def test_a_job_beside_calls_of_the_client_is_put_back_into_what_it_sends_n
         async def go_on(messages: list[Any]) -> list[Any]:
             answer = (await client.post("/v1/chat/completions", json={"messages": messages, **more})).json()
             message = answer["choices"][0]["message"]
-            replies = [{"role": "tool", "tool_call_id": one["id"], "content": "sun"} for one in message.get("tool_calls") or ()]
+            replies = [{"role": "tool", "tool_call_id": item["id"], "content": "sun"} for item in message.get("tool_calls") or ()]
             return [*messages, message, *replies]
 
         history = await go_on([*HI])

@@ -91,7 +91,7 @@ async def test_who_runs_a_call(sent: bool, own: bool, reason: str, offered: list
         reasons, text = [answer.choices[0].finish_reason], answer.choices[0].message.content or ""
     assert reasons == [reason]
     assert text == ("" if sent else "It is noon." if own else "a </tool_call> b")
-    assert [one.name for one in model.asked[0].tools] == offered
+    assert [listed_tool.name for listed_tool in model.asked[0].tools] == offered
 
 
 @pytest.mark.req("R115")
@@ -200,14 +200,14 @@ async def test_mixed_offers_both_and_runs_only_the_servers(by: str):
     settings = Settings(llm=Llm(tool_mode="mixed")) if by == "setting" else Settings()
     extra = {**EVENTS, **(MIXED if by == "request" else {})}
     chunks = await chunks_of(model, extra, sent=[WEATHER], tools=Functions(clock), settings=settings)
-    assert [one.name for one in model.asked[0].tools] == ["weather", "clock"]
+    assert [listed_tool.name for listed_tool in model.asked[0].tools] == ["weather", "clock"]
     assert model.asked[0].tools[0].parameters == WEATHER["function"]["parameters"]
     sent = [call for chunk in chunks for call in (chunk.choices[0].delta.tool_calls or ())]
     assert "".join(call.function.arguments or "" for call in sent if call.function) == '{"city": "Bonn"}'
     assert [call.id for call in sent if call.id] == ["c1"]
     assert reason_of(chunks) == ["tool_calls"]
     assert text_of(chunks) == "Let me see."
-    assert [one["event"] for one in tool_events(chunks)] == ["tool_started", "tool_finished"]
+    assert [tool_event["event"] for tool_event in tool_events(chunks)] == ["tool_started", "tool_finished"]
     position = next(place for place, chunk in enumerate(chunks) if chunk.choices[0].delta.tool_calls)
     assert all(not hasattr(chunk, "callsmith") for chunk in chunks[position:])  # the server's call had run before
 
@@ -226,7 +226,7 @@ async def test_in_mixed_mode_the_clients_tool_wins_a_name():
     answer = await client(model, tools=Functions(weather, clock)).chat.completions.create(
         model="m", messages=HI, tools=[WEATHER], extra_body=MIXED
     )
-    assert [one.name for one in model.asked[0].tools] == ["weather", "clock"]
+    assert [listed_tool.name for listed_tool in model.asked[0].tools] == ["weather", "clock"]
     assert answer.choices[0].finish_reason == "tool_calls"
 
 

@@ -98,7 +98,7 @@ async def test_a_key_uses_aliases_of_its_own_models_only():
     async with http(app) as asking:
         headers = {"authorization": "Bearer secret"}
         listed = (await asking.get("/v1/models", headers=headers)).json()["data"]
-        assert [one["id"] for one in listed] == ["small", "fast"]
+        assert [item["id"] for item in listed] == ["small", "fast"]
         refused = await asking.post("/v1/chat/completions", headers=headers, json={"model": "claude-x", "messages": HI})
         assert refused.status_code == 404
         assert "big" not in refused.text
@@ -125,7 +125,7 @@ async def test_models_are_listed_with_what_they_can_do_and_none_is_loaded_for_th
     assert capabilities.thinking.supported and capabilities.structured_outputs.supported
     assert not theirs["small"].capabilities.thinking.supported  # pyright: ignore
     tags = (await served.ollama.list()).models
-    assert [one.model for one in tags] == list(listed)
+    assert [tag.model for tag in tags] == list(listed)
     assert (await served.ollama.show("claude-x")).capabilities == ["completion", "tools", "thinking"]
     assert (await served.ollama.ps()).models == [] and served.states == ["unloaded", "unloaded"]
     await served.ask("big")
@@ -136,7 +136,7 @@ async def test_codex_gets_the_list_it_can_read():
     served = Served()
     plain, codex = [(await served.http.get(path)).json() for path in ("/v1/models", "/v1/models?client_version=0.166.0")]
     assert "models" not in plain and codex["data"] == plain["data"]
-    assert [one["slug"] for one in codex["models"]] == ["big", "small", "fast", "claude-local"]
+    assert [model["slug"] for model in codex["models"]] == ["big", "small", "fast", "claude-local"]
     big = codex["models"][0]
     assert (big["context_window"], big["visibility"], big["supported_in_api"]) == (4096, "list", True)
     required = {"supported_reasoning_levels", "shell_type", "priority", "base_instructions", "truncation_policy"}
@@ -190,7 +190,7 @@ async def test_ollama_clients_load_and_unload_models_and_see_when_they_go():
     assert (running.model, running.size, running.context_length) == ("big", 10**9, 100)
     assert running.expires_at is not None and running.expires_at.year == 9999
     await served.ollama.chat("fast", HI, keep_alive="5m")
-    expiring = {one.model: one.expires_at for one in (await served.ollama.ps()).models}
+    expiring = {model.model: model.expires_at for model in (await served.ollama.ps()).models}
     assert expiring["small"] is not None and expiring["small"].year < 9999
     assert (await served.ollama.generate("big", keep_alive=0)).done_reason == "unload"
     await asyncio.sleep(0.01)

@@ -83,7 +83,7 @@ async def test_the_default_set_says_which_of_the_servers_tools_are_offered():
     assert settings.llm.tools_default_set == tuple(M21)
     offered = wrap_server_tools(Listed(*M21, "drop_corpus"), settings.llm)
     assert offered is not None
-    assert [one.name for one in await offered.tools()] == M21
+    assert [listed_tool.name for listed_tool in await offered.tools()] == M21
     everything = wrap_server_tools(Listed(*M21, "drop_corpus"), Settings().llm)
     assert everything is not None
     assert len(await everything.tools()) == 5

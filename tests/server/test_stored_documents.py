@@ -99,11 +99,11 @@ RUNS = [
 async def test_approvals_paused_runs_and_grants_are_read_as_they_were_written():
     store = SqliteStore()
     approvals = Approvals(store)
-    await approvals.write(*(replace(one, version=0) for one in (*APPROVALS, *RUNS)))
+    await approvals.write(*(replace(item, version=0) for item in (*APPROVALS, *RUNS)))
     await approvals.grant("conv_1", ["add", "wipe"])
     for kind in ("approval", "paused_run", "grant"):
         assert {document.data["version"] for document in await store.list(kind)} == {1}
-    assert list((await approvals.get(*(one.id for one in APPROVALS))).values()) == APPROVALS
+    assert list((await approvals.get(*(item.id for item in APPROVALS))).values()) == APPROVALS
     assert [await approvals.paused(run.id) for run in RUNS] == RUNS
     assert await approvals.granted("conv_1") == {"add", "wipe"}
 
@@ -134,7 +134,7 @@ async def test_a_response_is_written_in_the_layout_of_version_1():
     )
     (document,) = await store.list("response")
     assert document.data == RESPONSE
-    assert {one.id: one.data for one in await store.list("response_item")} == ITEMS
+    assert {document.id: document.data for document in await store.list("response_item")} == ITEMS
 
 
 async def test_a_conversation_is_written_in_the_layout_of_version_1():

@@ -43,7 +43,7 @@ class ToolsetContract:
     async def test_a_call_ends_in_one_result_that_bears_its_id(self, toolset: Toolset):
         progress, result = await outcome(toolset.call(self.working, Context()))
         assert (result.call_id, result.name, result.ok) == (self.working.id, self.working.name, True)
-        assert {one.call_id for one in progress} <= {self.working.id}
+        assert {item.call_id for item in progress} <= {self.working.id}
 
     async def test_the_text_of_a_result_can_be_read_by_a_model(self, toolset: Toolset):
         _, result = await outcome(toolset.call(self.working, Context()))

@@ -56,4 +56,4 @@ def sent_of(events: Sequence[ModelEvent | ToolEvent], heading: Heading = HEADING
 
 def events_of(sent: list[Any]) -> list[ModelEvent]:
     reader = EventReader()
-    return [event for one in sent for event in reader.feed(one)] + reader.close()
+    return [event for item in sent for event in reader.feed(item)] + reader.close()

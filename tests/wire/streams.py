@@ -32,19 +32,19 @@ def body_of(dialect: str, limit: int) -> tuple[str, dict[str, Any]]:
     """Where and what is asked in this dialect."""
     asked: dict[str, Any] = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
     functions = [{"name": name, "parameters": PARAMETERS if name == "note" else {"type": "object"}} for name in NAMES]
-    wrapped = [{"type": "function", "function": one} for one in functions]
+    wrapped = [{"type": "function", "function": function} for function in functions]
     match dialect:
         case "chat":
             return "/v1/chat/completions", {
                 **asked, "tools": wrapped, "max_tokens": limit, "stream_options": {"include_usage": True}
             }  # fmt: skip
         case "responses":
-            tools = [{"type": "function", **one} for one in functions]
+            tools = [{"type": "function", **function} for function in functions]
             return "/v1/responses", {
                 "model": "m", "stream": True, "store": False, "input": "hi", "tools": tools, "max_output_tokens": limit
             }  # fmt: skip
         case "anthropic":
-            tools = [{"name": one["name"], "input_schema": one["parameters"]} for one in functions]
+            tools = [{"name": function["name"], "input_schema": function["parameters"]} for function in functions]
             return "/v1/messages", {**asked, "tools": tools, "max_tokens": limit}
         case _:
             return "/api/chat", {**asked, "tools": wrapped, "options": {"num_predict": limit}}

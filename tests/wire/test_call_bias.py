@@ -77,10 +77,10 @@ def test_where_nothing_was_decided_nothing_is_told():
     ("score", "written"), [(1.2999, 1.3), (-0.001, 0.0), (math.inf, 1e6), (-math.inf, -1e6), (-7.126, -7.13)]
 )
 def test_scores_are_written_to_two_places_and_are_always_json(score: float, written: float):
-    told = write_report(Report(decision=CallDecision(False, score, score)))["callsmith"]["decision"]
-    assert told == {"calls": False, "score": written, "threshold": written}
-    assert str(told["score"]) == str(written)
-    json.dumps(told, allow_nan=False)
+    output = write_report(Report(decision=CallDecision(False, score, score)))["callsmith"]["decision"]
+    assert output == {"calls": False, "score": written, "threshold": written}
+    assert str(output["score"]) == str(written)
+    json.dumps(output, allow_nan=False)
 
 
 @pytest.mark.parametrize(
@@ -95,5 +95,5 @@ def test_scores_are_written_to_two_places_and_are_always_json(score: float, writ
 def test_a_model_of_another_server_is_not_sent_the_bias_and_that_is_told_where_it_matters(
     asked: Request, left_out: tuple[str, ...]
 ):
-    fitted, told = fit_request(asked, Quirks())
-    assert (fitted.call_bias, told) == (None, left_out)
+    fitted, notes = fit_request(asked, Quirks())
+    assert (fitted.call_bias, notes) == (None, left_out)

@@ -91,7 +91,7 @@ def test_interleaved_calls_keep_their_own_arguments(calls_in: Callable[[Sequence
 )
 def test_interleaved_calls_are_read_back_as_they_were(writer: Any, reader: Any):
     sent = [one for event in INTERLEAVED for one in writer.write(event)]
-    read = [event for one in sent for event in reader.feed(one)] + reader.close()
+    read = [event for item in sent for event in reader.feed(item)] + reader.close()
     ready = [event.call for event in read if isinstance(event, CallReady)]
     assert sorted(ready, key=lambda call: call.id) == [ADD, PAY]
 

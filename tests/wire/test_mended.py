@@ -14,7 +14,7 @@ from callsmith.wire.openai.responses_reader import EventReader as Responses
 
 
 def read(reader: Any, *sent: Any) -> list[ModelEvent]:
-    return [event for one in sent for event in reader.feed(one)] + reader.close()
+    return [event for item in sent for event in reader.feed(item)] + reader.close()
 
 
 def calls(events: list[ModelEvent]) -> list[tuple[str, Any, tuple[str, ...]]]:
@@ -160,8 +160,8 @@ def test_signed_details_of_chat_completions_are_put_together() -> None:
         [{"type": "reasoning.text", "text": "m", "index": 0, "signature": "s"}],
     )
     reader = Chat()
-    for one in details:
-        reader.feed({"choices": [{"delta": {"reasoning_details": one}}]})
+    for detail in details:
+        reader.feed({"choices": [{"delta": {"reasoning_details": detail}}]})
     reader.feed(delta(call("add", "{}", id="c1", extra_content={"google": {"thought_signature": "g"}})))
     assert reader.signed == {
         "reasoning_details": [{"type": "reasoning.text", "text": "Hm", "index": 0, "signature": "s"}],

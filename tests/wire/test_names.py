@@ -17,9 +17,9 @@ NAMES = st.from_regex(re.compile(r"[A-Za-z0-9_.:/-]{1,80}"), fullmatch=True)
 def test_every_name_fits_and_comes_back(names: list[str]) -> None:
     made = ToolNames(names, OPENAI)
     sent = [made.outward(name) for name in names]
-    assert all(OPENAI.allows(one) for one in sent)
+    assert all(OPENAI.allows(event) for event in sent)
     assert len(set(sent)) == len(set(names))
-    assert [made.inward(one) for one in sent] == names
+    assert [made.inward(event) for event in sent] == names
 
 
 def test_a_name_that_fits_stays_whatever_others_become() -> None:

@@ -121,7 +121,7 @@ async def test_results_of_tools_reach_the_handler_over_a_socket(places: Places) 
 
 async def test_what_is_offered_is_the_same_and_what_is_registered_here_is_called_here(places: Places) -> None:
     remote = places.remote
-    assert [one.descriptor for one in remote.offers()] == [one.descriptor for one in places.local.offers()]
+    assert [offer.descriptor for offer in remote.offers()] == [offer.descriptor for offer in places.local.offers()]
 
     async def here(call: CapabilityCall) -> dict[str, Any]:
         return {"output": {"here": True}}
@@ -192,7 +192,7 @@ async def test_keys_hold_and_what_they_do_not_open_is_not_offered() -> None:
     bus.register(Descriptor("experimental.secret", trust_required="trusted"), scripted.query)
     keys = {"alice": Key(hash_key("a"), capabilities=("rag.*", "experimental.*"))}
     async with reached(bus, "a", keys=keys) as remote:
-        assert [one.descriptor.name for one in remote.offers()] == ["rag.query"]
+        assert [offer.descriptor.name for offer in remote.offers()] == ["rag.query"]
         await remote.call("rag.query", (1, 0), BODY)
     assert scripted.calls[0].authority.subject == "alice"
     with pytest.raises(BusError) as refused:

@@ -47,7 +47,7 @@ async def test_calls_go_on_while_others_fail(bus: CapabilityBus, providers: Prov
     )
     assert results[0]["key"] == "a"
     assert results[1].code == "timeout"
-    assert [one["key"] for one in results[2:]] == [f"k{number}" for number in range(30)]
+    assert [result["key"] for result in results[2:]] == [f"k{number}" for number in range(30)]
     await providers.has_done("cancelled late")
     assert set(providers.effects().values()) == {1}
 
@@ -69,7 +69,7 @@ async def test_a_provider_that_is_killed_in_the_middle_of_a_call(bus: Capability
 @pytest.mark.parametrize(("name", "runs"), [("effect", 1), ("again", 2)])
 async def test_only_what_may_run_twice_is_run_elsewhere(bus: CapabilityBus, providers: Providers, name: str, runs: int) -> None:
     started = {name: providers.start(name) for name in ("one", "two")}
-    await knows(bus, *(one.node for one in started.values()))
+    await knows(bus, *(item.node for item in started.values()))
     calling = asyncio.create_task(ended(bus, name, 20, key="a", seconds=6))
     await providers.has_done("begun a")
     ran = providers.lines()[0].split()[0]
@@ -107,7 +107,7 @@ async def test_a_provider_that_hangs_and_comes_back(bus: CapabilityBus, provider
     await asyncio.sleep(0.5)
     done = providers.effects()
     assert all(done[f"begun k{number}"] <= 1 for number in range(20))
-    assert all(done[f"begun {one['key']}"] == 1 for one in results if not isinstance(one, BusError))
+    assert all(done[f"begun {result['key']}"] == 1 for result in results if not isinstance(result, BusError))
 
 
 async def test_a_call_that_comes_after_its_deadline_is_not_run(bus: CapabilityBus, providers: Providers) -> None:
@@ -177,17 +177,17 @@ async def test_a_connection_that_the_client_has_given_up_is_opened_anew(bus: Cap
 
 async def test_nodes_with_the_same_offer_share_the_calls(bus: CapabilityBus, providers: Providers) -> None:
     started = [providers.start(name) for name in ("one", "two", "three")]
-    await knows(bus, *(one.node for one in started))
+    await knows(bus, *(item.node for item in started))
     found = await asyncio.gather(*(ended(bus, "who", 20) for _ in range(60)))
-    assert {one["name"] for one in found} == {"one", "two", "three"}
+    assert {item["name"] for item in found} == {"one", "two", "three"}
     started[1].kill()
     found = await asyncio.gather(*(ended(bus, "who", 20) for _ in range(60)))
-    assert {one["name"] for one in found} == {"one", "three"}
+    assert {item["name"] for item in found} == {"one", "three"}
 
 
 async def test_a_session_stays_at_its_node_until_that_is_gone(bus: CapabilityBus, providers: Providers) -> None:
     started = {name: providers.start(name) for name in ("one", "two", "three")}
-    await knows(bus, *(one.node for one in started.values()))
+    await knows(bus, *(item.node for item in started.values()))
     names = {(await ended(bus, "who", 20, session="s"))["name"] for _ in range(10)}
     (name,) = names
     started[name].kill()
@@ -199,9 +199,9 @@ async def test_a_provider_that_always_fails_is_left_alone(bus: CapabilityBus, pr
     good, bad = providers.start("good"), providers.start("bad", "broken")
     await knows(bus, good.node, bad.node)
     results = [await ended(bus, "who", 20) for _ in range(60)]
-    failed = [one for one in results if isinstance(one, BusError)]
+    failed = [result for result in results if isinstance(result, BusError)]
     assert 5 <= len(failed) <= 12
-    assert not any(isinstance(one, BusError) for one in results[-20:])
+    assert not any(isinstance(result, BusError) for result in results[-20:])
 
 
 async def test_a_provider_that_withdraws_gets_no_more_calls(bus: CapabilityBus, providers: Providers) -> None:
@@ -241,7 +241,7 @@ async def test_closing_a_stream_stops_its_handler(bus: CapabilityBus, providers:
 
 async def test_a_call_that_is_cancelled_before_it_was_accepted_is_stopped(bus: CapabilityBus, providers: Providers) -> None:
     started = [providers.start(name) for name in ("one", "two")]
-    await knows(bus, *(one.node for one in started))
+    await knows(bus, *(item.node for item in started))
     calling = asyncio.create_task(ended(bus, "effect", 20, key="a", seconds=10))
     await providers.has_done("begun a")
     calling.cancel()

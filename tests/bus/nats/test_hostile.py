@@ -367,7 +367,7 @@ async def test_a_farewell_that_is_sent_again_removes_nobody(nodes: Nodes, server
         async with open_bus(server.url, identity=node) as bus:
             bus.register(short, nodes.echo)
             await until(lambda: nodes.caller.offers(short.name))
-            for message in [one for one in said if b'"gone"' in one.data]:
+            for message in [item for item in said if b'"gone"' in item.data]:
                 await nodes.other.publish(SUBJECTS.offers, message.data, headers=message.headers)
             await nodes.settle()
             assert nodes.caller.offers(short.name)

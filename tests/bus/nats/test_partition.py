@@ -93,7 +93,7 @@ async def test_a_provider_that_is_cut_off(server: NatsServer, providers: Provide
         error = await calling
         assert (error.code, error.sent) == ("partition", True)
         assert (late.code, late.sent) == ("timeout", True)
-        assert {one["name"] for one in others} == {"near"}
+        assert {other["name"] for other in others} == {"near"}
         await knows(bus, near.node)
         assert (await ended(bus, "effect", 5, session=session, key="moved"))["name"] == "near"
         network.join()
@@ -121,7 +121,7 @@ async def test_a_caller_that_is_cut_off(server: NatsServer, providers: Providers
         assert (read[-1].event, read[-1].data["error"]) == ("error", "partition")
         assert short.code in ("timeout", "partition")
         results = [await ended(bus, "effect", 3, key="cut") for _ in range(2)]
-        assert {one.code for one in results} <= {"timeout", "partition"}
+        assert {result.code for result in results} <= {"timeout", "partition"}
         await providers.has_done("cancelled a")  # nobody waits for it any more
         network.join()
         async with asyncio.timeout(30):

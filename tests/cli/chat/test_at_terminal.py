@@ -38,8 +38,8 @@ def test_a_message_of_two_lines_is_answered_in_rendered_markdown_and_stays_in_th
         shown = terminal.lines
         terminal.press("\x04")
         assert terminal.wait_for_end() == 0
-    told = shown[shown.index("> hello") :]
-    assert told[:6] == [
+    output = shown[shown.index("> hello") :]
+    assert output[:6] == [
         "> hello",
         "  world",
         "Hi",
@@ -184,8 +184,8 @@ def test_a_model_of_a_server_that_takes_its_time_is_waited_for_and_stopped(tmp_p
 
 
 def test_where_the_output_is_no_terminal_it_is_plain(callsmith, script):
-    told = callsmith("chat", "--model", script("# Title\n\n**bold** `code`"), "Hi")
-    assert told.out == "# Title\n\n**bold** `code`\n"
+    result = callsmith("chat", "--model", script("# Title\n\n**bold** `code`"), "Hi")
+    assert result.out == "# Title\n\n**bold** `code`\n"
 
 
 def test_a_terminal_that_only_types_gets_plain_text(chat):

@@ -15,25 +15,25 @@ from tests.cli.conftest import CALL
 
 def test_one_prompt_is_answered_with_the_tools_at_work(callsmith, script):
     model = script("Let me compute." + CALL.format("calculate", '{"expression": "6 * 7"}'), "It is 42.")
-    told = callsmith("chat", "--model", model, "What is 6 times 7?")
-    assert told.code == 0
-    assert told.out.splitlines() == ["Let me compute.", '→ calculate {"expression": "6 * 7"}', "← calculate: 42", "It is 42."]
+    result = callsmith("chat", "--model", model, "What is 6 times 7?")
+    assert result.code == 0
+    assert result.out.splitlines() == ["Let me compute.", '→ calculate {"expression": "6 * 7"}', "← calculate: 42", "It is 42."]
 
 
 def test_what_a_tool_complains_about_is_shown(callsmith, script):
     model = script(CALL.format("current_time", '{"timezone": "Atlantis"}'), "I do not know.")
-    told = callsmith("chat", "--model", model, "What time is it in Atlantis?")
-    assert "← current_time: internal_error: there is no timezone 'Atlantis'" in told.out
+    result = callsmith("chat", "--model", model, "What time is it in Atlantis?")
+    assert "← current_time: internal_error: there is no timezone 'Atlantis'" in result.out
 
 
 def test_thoughts_are_shown(callsmith, script):
-    told = callsmith("chat", "--model", script("<think>\nHm.\n</think>\n\nYes."), "--format", "hermes", "Well?")
-    assert told.out.splitlines() == ["Hm.", "Yes."]
+    result = callsmith("chat", "--model", script("<think>\nHm.\n</think>\n\nYes."), "--format", "hermes", "Well?")
+    assert result.out.splitlines() == ["Hm.", "Yes."]
 
 
 def test_piped_lines_are_turns_of_one_conversation_until_it_is_reset(callsmith, script):
-    told = callsmith("chat", "--model", script("One.", "Two."), stdin="first\n\n/reset\nsecond\n/quit\nthird\n")
-    assert told.out.splitlines() == ["One.", "The conversation is forgotten.", "Two."]
+    result = callsmith("chat", "--model", script("One.", "Two."), stdin="first\n\n/reset\nsecond\n/quit\nthird\n")
+    assert result.out.splitlines() == ["One.", "The conversation is forgotten.", "Two."]
 
 
 def test_the_prompt_may_come_from_standard_input(callsmith, script):
@@ -41,36 +41,36 @@ def test_the_prompt_may_come_from_standard_input(callsmith, script):
 
 
 def test_the_tools_are_listed_on_demand(callsmith, script):
-    told = callsmith("chat", "--model", script("Hi"), stdin="/tools\n/tols\n/help\n")
-    assert "current_time(timezone): Tell the current date" in told.out
-    assert "get_weather(city): The weather in a city (demonstration data, made up)." in told.out
-    assert "nothing is really sent).  [has side effects: you are asked first]" in told.out
-    assert told.err == "error: unknown command '/tols'; did you mean '/tools'?\n"
-    assert "  /reset          forget the conversation\n" in told.out
+    result = callsmith("chat", "--model", script("Hi"), stdin="/tools\n/tols\n/help\n")
+    assert "current_time(timezone): Tell the current date" in result.out
+    assert "get_weather(city): The weather in a city (demonstration data, made up)." in result.out
+    assert "nothing is really sent).  [has side effects: you are asked first]" in result.out
+    assert result.err == "error: unknown command '/tols'; did you mean '/tools'?\n"
+    assert "  /reset          forget the conversation\n" in result.out
 
 
 def test_without_tools_a_call_is_only_text(callsmith, script):
     call = CALL.format("current_time", "{}")
-    told = callsmith("chat", "--model", script(call), "--no-tools", "Hi")
-    assert told.out.strip() == call
+    result = callsmith("chat", "--model", script(call), "--no-tools", "Hi")
+    assert result.out.strip() == call
 
 
 def test_no_call_is_made_when_none_is_wanted(callsmith, script):
-    told = callsmith("chat", "--model", script("Hello" + CALL.format("current_time", "{}")), "--tool-choice", "none", "Hi")
-    assert told.out == "Hello\n"
+    result = callsmith("chat", "--model", script("Hello" + CALL.format("current_time", "{}")), "--tool-choice", "none", "Hi")
+    assert result.out == "Hello\n"
 
 
 def test_a_choice_that_names_no_tool_is_refused(callsmith, script):
-    told = callsmith("chat", "--model", script("Hi"), "--tool-choice", "current_tmie", "Hi")
-    assert told.code == 2
-    assert "did you mean 'current_time'?" in told.err
+    result = callsmith("chat", "--model", script("Hi"), "--tool-choice", "current_tmie", "Hi")
+    assert result.code == 2
+    assert "did you mean 'current_time'?" in result.err
 
 
 def test_a_turn_that_fails_does_not_end_the_conversation(callsmith, script):
-    told = callsmith("chat", "--model", script("Hi"), "--tool-choice", "nothing", stdin="one\n/tools\n")
-    assert told.code == 0
-    assert told.err.startswith("error: unknown tool")
-    assert "calculate(expression)" in told.out
+    result = callsmith("chat", "--model", script("Hi"), "--tool-choice", "nothing", stdin="one\n/tools\n")
+    assert result.code == 0
+    assert result.err.startswith("error: unknown tool")
+    assert "calculate(expression)" in result.out
 
 
 MODULE = """
@@ -107,15 +107,15 @@ def test_tools_come_from_a_module(
     (tmp_path / f"{module}.py").write_text(MODULE, "utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(tmp_path))
-    told = callsmith("chat", "--model", script("Hi"), "--tools", spec.format(module), stdin="/tools\n")
-    assert [line.partition("(")[0] for line in told.out.splitlines()] == names
+    result = callsmith("chat", "--model", script("Hi"), "--tools", spec.format(module), stdin="/tools\n")
+    assert [line.partition("(")[0] for line in result.out.splitlines()] == names
 
 
 @pytest.mark.parametrize("spec", ["no_such_module", "no_such_module:x", "json", "json:nothing", "math:pi", ":x", "a..b"])
 def test_tools_that_are_none_are_refused(callsmith, script, spec: str):
-    told = callsmith("chat", "--model", script("Hi"), "--tools", spec, "Hi")
-    assert told.code == 2
-    assert told.err.startswith("error: ")
+    result = callsmith("chat", "--model", script("Hi"), "--tools", spec, "Hi")
+    assert result.code == 2
+    assert result.err.startswith("error: ")
 
 
 SEND = CALL.format("send_message", '{"to": "Ada", "text": "I am late."}')
@@ -125,9 +125,9 @@ ASKED = '? send_message {"to": "Ada", "text": "I am late."}: send_message has si
 @pytest.mark.req("R93")
 @pytest.mark.req("R94")
 def test_where_nobody_can_be_asked_a_call_with_side_effects_is_denied(callsmith, script):
-    told = callsmith("chat", "--model", script(SEND, "I could not."), "Tell Ada.")
-    assert told.code == 0
-    assert told.out.splitlines()[1:] == [
+    result = callsmith("chat", "--model", script(SEND, "I could not."), "Tell Ada.")
+    assert result.code == 0
+    assert result.out.splitlines()[1:] == [
         ASKED,
         "  (denied: nobody can be asked here; --yes runs such calls without asking)",
         "← send_message: denied: the user is not at a terminal and cannot be asked",
@@ -137,18 +137,18 @@ def test_where_nobody_can_be_asked_a_call_with_side_effects_is_denied(callsmith,
 
 @pytest.mark.req("R94")
 def test_a_yes_can_be_given_beforehand(callsmith, script):
-    told = callsmith("chat", "--model", script(SEND, "Sent."), "--yes", "Tell Ada.")
-    assert ASKED in told.out
-    assert "nothing was really sent" in told.out
-    assert told.out.endswith("Sent.\n")
+    result = callsmith("chat", "--model", script(SEND, "Sent."), "--yes", "Tell Ada.")
+    assert ASKED in result.out
+    assert "nothing was really sent" in result.out
+    assert result.out.endswith("Sent.\n")
 
 
 @pytest.mark.parametrize("more", [["--yes"], []], ids=["yes", "nobody there"])
 def test_a_model_that_calls_for_ever_is_stopped_where_nobody_sees_it(callsmith, script, more: list[str]):
     sends = [SEND.replace("late", f"{number} minutes late") for number in range(40)]  # the same again would not be asked about
-    told = callsmith("chat", "--model", script(*sends), *more, "Tell Ada.")
-    assert told.code == 1
-    assert told.err == "error: the model has asked for 25 confirmations in one turn\n"
+    result = callsmith("chat", "--model", script(*sends), *more, "Tell Ada.")
+    assert result.code == 1
+    assert result.err == "error: the model has asked for 25 confirmations in one turn\n"
 
 
 @pytest.fixture
@@ -209,8 +209,8 @@ def test_a_user_who_does_not_answer_has_not_agreed(at_terminal, script):
 
 def test_what_a_terminal_would_obey_is_shown(callsmith, script):
     hidden = CALL.format("send_message", json.dumps({"to": "Ada", "text": "Hi\x1b[2K\u202e"}))
-    told = callsmith("chat", "--model", script(hidden, "No."), "Tell Ada.")
-    asked = next(line for line in told.out.splitlines() if line.startswith("? "))
+    result = callsmith("chat", "--model", script(hidden, "No."), "Tell Ada.")
+    asked = next(line for line in result.out.splitlines() if line.startswith("? "))
     assert asked == '? send_message {"to": "Ada", "text": "Hi\\u001b[2K\\u202e"}: send_message has side effects'
 
 
@@ -228,24 +228,24 @@ def test_a_conversation_is_kept_in_a_file_and_gone_on_with(callsmith, script, tm
 def test_a_turn_that_was_left_unfinished_is_gone_on_with_first(callsmith, script, tmp_path: Path):
     path = tmp_path / "talk.json"
     path.write_text(json.dumps({"version": 1, "id": "x", "messages": [{"role": "user", "content": "first"}]}))
-    told = callsmith("chat", "--model", script("One.", "Two."), "--save", str(path), "second")
-    assert told.out.splitlines() == ["One.", "Two."]
+    result = callsmith("chat", "--model", script("One.", "Two."), "--save", str(path), "second")
+    assert result.out.splitlines() == ["One.", "Two."]
 
 
 def test_a_file_that_holds_no_conversation_is_refused_and_left_alone(callsmith, script, tmp_path: Path):
     path = tmp_path / "talk.json"
     path.write_text('{"version": 7}')
-    told = callsmith("chat", "--model", script("One."), "--save", str(path), "first")
-    assert told.code == 2
-    assert "version: 7 is not known here" in told.err
+    result = callsmith("chat", "--model", script("One."), "--save", str(path), "first")
+    assert result.code == 2
+    assert "version: 7 is not known here" in result.err
     assert path.read_text() == '{"version": 7}'
 
 
 @pytest.mark.parametrize("command", ["chat", "serve"])
 def test_a_choice_policy_nobody_knows_is_told_before_anything_slow_is_done(callsmith, command: str):
-    told = callsmith(command, "--model", "scripted:Hi", "--tool-choice-policy", "always")
-    assert told.code == 2
-    assert "required_always" in told.err
+    result = callsmith(command, "--model", "scripted:Hi", "--tool-choice-policy", "always")
+    assert result.code == 2
+    assert "required_always" in result.err
 
 
 @pytest.mark.parametrize("switches", [[], ["--auto-guarded"]])
@@ -281,8 +281,8 @@ def test_instructions_and_temperature_reach_the_model(callsmith, monkeypatch):
 
 def test_instructions_are_changed_during_the_conversation_and_outlive_a_reset(callsmith, monkeypatch):
     engine = asked_of(callsmith, monkeypatch, "--system", "Be brief.", stdin="one\n/system Be loud.\ntwo\n/reset\nthree\n")
-    told = [("Be brief." in one.prompt.text, "Be loud." in one.prompt.text) for one in engine.asked]
-    assert told == [(True, False), (False, True), (False, True)]
+    output = [("Be brief." in request.prompt.text, "Be loud." in request.prompt.text) for request in engine.asked]
+    assert output == [(True, False), (False, True), (False, True)]
 
 
 def test_instructions_of_the_command_win_over_those_of_a_saved_conversation(callsmith, monkeypatch, tmp_path: Path):
@@ -295,10 +295,10 @@ def test_instructions_of_the_command_win_over_those_of_a_saved_conversation(call
 
 def test_the_last_question_is_asked_again(callsmith, script, tmp_path: Path):
     path = tmp_path / "talk.json"
-    told = callsmith(
+    result = callsmith(
         "chat", "--model", script("One.", "Two.", "Three."), "--save", str(path), stdin="/retry\nfirst\nsecond\n/retry\n"
     )
-    assert told.err == "error: there is no turn to take back: nothing was said yet\n"
+    assert result.err == "error: there is no turn to take back: nothing was said yet\n"
     said = [message["content"] for message in json.loads(path.read_text())["messages"]]
     assert said == ["first", "One.", "second", "Three."]
 
@@ -308,17 +308,17 @@ def test_another_model_goes_on_with_the_conversation(callsmith, script, tmp_path
     path, copy = tmp_path / "talk.json", tmp_path / "copy.json"
     more = ("--save", str(path)) if saved else ()
     typed = f"first\n/model scripted:Other.\nsecond\n/model no-such-model\nthird\n/save {copy}\n"
-    told = callsmith("chat", "--model", script("One."), *more, stdin=typed)
-    assert told.out.splitlines()[:4] == ["One.", "scripted:Other.", "Other.", "Other."]
-    assert told.err.startswith("error: unknown model 'no-such-model'")
+    result = callsmith("chat", "--model", script("One."), *more, stdin=typed)
+    assert result.out.splitlines()[:4] == ["One.", "scripted:Other.", "Other.", "Other."]
+    assert result.err.startswith("error: unknown model 'no-such-model'")
     said = [message["content"] for message in json.loads(copy.read_text())["messages"]]
     assert said == ["first", "One.", "second", "Other.", "third", "Other."]
 
 
 def test_one_tool_is_shown_in_full(callsmith, script):
-    told = callsmith("chat", "--model", script("Hi"), stdin="/tools current_time\n/tools current_tmie\n/save\n")
-    assert told.out.startswith("current_time(timezone): ")
-    assert told.err.splitlines() == [
+    result = callsmith("chat", "--model", script("Hi"), stdin="/tools current_time\n/tools current_tmie\n/save\n")
+    assert result.out.startswith("current_time(timezone): ")
+    assert result.err.splitlines() == [
         "error: unknown tool 'current_tmie'; did you mean 'current_time'?",
         "error: /save FILE saves the conversation to that file",
     ]

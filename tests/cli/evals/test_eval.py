@@ -35,13 +35,13 @@ def cases(tmp_path: Path) -> Path:
 def test_cases_of_ones_own_are_asked_scored_and_reported(callsmith, cases: Path, tmp_path: Path):
     out = str(tmp_path / "out")
     arguments = ("--cases", str(cases), "--model", f"m=scripted:{CALL}", "--setup", "free", "--setup", "required", "--out", out)
-    told = callsmith("eval", *arguments)
-    assert told.code == 0
-    assert "m/free" in told.out
-    assert "50.0 %" in told.out
-    assert "4/4" in told.err
+    result = callsmith("eval", *arguments)
+    assert result.code == 0
+    assert "m/free" in result.out
+    assert "50.0 %" in result.out
+    assert "4/4" in result.err
     scores = json.loads((tmp_path / "out" / "results.json").read_text())["scores"]
-    assert [(one["setup"], one["overall"]["right"]) for one in scores] == [("m/free", 1), ("m/required", 1)]
+    assert [(score["setup"], score["overall"]["right"]) for score in scores] == [("m/free", 1), ("m/required", 1)]
     assert scores[0]["schema_valid"]["share"] == 1.0
 
     again = callsmith("eval", *arguments)
@@ -54,22 +54,22 @@ def test_cases_of_ones_own_are_asked_scored_and_reported(callsmith, cases: Path,
 def test_a_changed_setup_under_the_same_name_is_refused(callsmith, cases: Path, tmp_path: Path):
     arguments = ("eval", "--cases", str(cases), "--model", "m=scripted:Hello", "--out", str(tmp_path / "out"))
     assert callsmith(*arguments).code == 0
-    told = callsmith(*arguments, "--max-tokens", "7")
-    assert told.code == 2
-    assert '"max_tokens": 512' in told.err
+    result = callsmith(*arguments, "--max-tokens", "7")
+    assert result.code == 2
+    assert '"max_tokens": 512' in result.err
 
 
 @pytest.mark.parametrize("arguments", [("--setup", "fre"), ("--ids", "two"), ("--categories", "noise")])
 def test_what_there_is_not_is_said(callsmith, cases: Path, tmp_path: Path, arguments: tuple[str, str]):
-    told = callsmith("eval", "--cases", str(cases), "--model", "scripted:Hi", "--out", str(tmp_path / "out"), *arguments)
-    assert told.code == 2
-    assert arguments[1] in told.err
+    result = callsmith("eval", "--cases", str(cases), "--model", "scripted:Hi", "--out", str(tmp_path / "out"), *arguments)
+    assert result.code == 2
+    assert arguments[1] in result.err
 
 
 def test_a_model_can_be_asked_behind_our_own_server(callsmith, cases: Path, tmp_path: Path):
     arguments = ("--cases", str(cases), "--model", f"scripted:{CALL}", "--serve", "--setup", "served=repairs:no")
-    told = callsmith("eval", *arguments, "--out", str(tmp_path / "out"))
-    assert told.code == 0, told.err
+    result = callsmith("eval", *arguments, "--out", str(tmp_path / "out"))
+    assert result.code == 0, result.err
     (scores,) = json.loads((tmp_path / "out" / "results.json").read_text())["scores"]
     assert (scores["setup"], scores["overall"]["right"], scores["errors"]) == ("scripted/served", 1, 0)
     assert scores["schema_valid"] == {"right": 2, "n": 2, "share": 1.0, "low": pytest.approx(0.34, abs=0.01), "high": 1.0}

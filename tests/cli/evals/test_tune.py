@@ -101,13 +101,13 @@ def tune(callsmith: Callable[..., Any], cases: Path, tmp_path: Path) -> Callable
 def test_what_is_found_is_told_with_intervals_and_tests_and_kept_for_the_weights(
     engine: Knowing, tune, callsmith, tmp_path: Path
 ):
-    told = tune("--store")
-    assert told.code == 0, told.err
-    assert re.search(r"About .* for 21 more cases in 2 ways", told.err)
-    assert f'tool_prompt = "{PROMPT}"' in told.out
-    assert "threshold = 0.0\n" in told.out
-    assert "100.0 %" in told.out
-    assert "scripted/json-array against scripted/template" in told.out
+    output = tune("--store")
+    assert output.code == 0, output.err
+    assert re.search(r"About .* for 21 more cases in 2 ways", output.err)
+    assert f'tool_prompt = "{PROMPT}"' in output.out
+    assert "threshold = 0.0\n" in output.out
+    assert "100.0 %" in output.out
+    assert "scripted/json-array against scripted/template" in output.out
     found = json.loads((tmp_path / "out" / "scripted.json").read_text())
     held_out = sum(half_of(f"{category}{number}") == "held-out" for category in ("sums", "talk") for number in range(12))
     assert (found["held_out"], found["tuned_on"]) == (held_out, 24 - held_out)
@@ -135,9 +135,9 @@ def test_every_case_is_called_once_and_its_score_kept(engine: Knowing, tune, tmp
 
 def test_what_was_stopped_goes_on_where_it_was(engine: Knowing, tune, tmp_path: Path):
     engine.stops_after = 20
-    told = tune()
-    assert told.code == 130
-    assert "the same command goes on from there" in told.err
+    output = tune()
+    assert output.code == 130
+    assert "the same command goes on from there" in output.err
     kept = len(read_records(tmp_path / "out"))
     assert 0 < kept <= 20
     engine.stops_after, engine.answers = math.inf, 0
@@ -156,10 +156,10 @@ def test_a_sample_has_as_many_of_each_category_in_each_half(engine: Knowing, tun
 
 @pytest.mark.parametrize("spec", ["http://127.0.0.1:9/v1#m", "scripted:Hello"])
 def test_a_model_without_log_probabilities_is_refused_with_what_can_be_done(tune, spec: str):
-    told = tune(spec=spec)
-    assert told.code == 2
-    assert "gives no log probabilities" in told.err
-    assert "GGUF" in told.err
+    output = tune(spec=spec)
+    assert output.code == 2
+    assert "gives no log probabilities" in output.err
+    assert "GGUF" in output.err
 
 
 def test_what_cannot_be_tuned_on_or_kept_is_said_before_anything_is_asked(engine: Knowing, tune, callsmith, cases: Path):

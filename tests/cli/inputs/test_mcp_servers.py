@@ -26,7 +26,7 @@ from tests.waiting import until
 
 def written(folder: Path, *configs: ServerConfig) -> Path:
     """A file of these servers."""
-    entries = {one.name: {"command": one.command, "args": list(one.args)} for one in configs}
+    entries = {config.name: {"command": config.command, "args": list(config.args)} for config in configs}
     path = folder / "mcp.json"
     path.write_text(json.dumps({"mcpServers": entries}))
     return path
@@ -55,9 +55,9 @@ def test_the_one_server_can_be_trusted_so_that_its_calls_run_at_once(script, tru
 
 def test_servers_that_run_nothing_unasked_are_named_with_what_would(tmp_path: Path):
     path = written(tmp_path, plain("one"), plain("two"))
-    told = asking(servers(Mcp(config=str(path))))
-    assert [line.partition(":")[0] for line in told] == ["MCP server one", "MCP server two"]
-    assert all("--mcp-allow=" in line and "--mcp-trust" in line and "autoApprove" in line for line in told)
+    output = asking(servers(Mcp(config=str(path))))
+    assert [line.partition(":")[0] for line in output] == ["MCP server one", "MCP server two"]
+    assert all("--mcp-allow=" in line and "--mcp-trust" in line and "autoApprove" in line for line in output)
     assert asking(servers(Mcp(config=str(path), trust=True))) == asking(servers(Mcp(config=str(path), allow=("x",)))) == []
 
 
@@ -66,7 +66,7 @@ def test_servers_that_run_nothing_unasked_are_named_with_what_would(tmp_path: Pa
 def test_servers_come_from_a_file_and_the_settings(tmp_path: Path):
     path = written(tmp_path, plain("one"), plain("two"))
     settings = merge_settings(SettingsSource("here", {"mcp.config": str(path), "mcp.command": "three"})).settings
-    assert [one.name for one in servers(settings.mcp)] == ["one", "two", "mcp"]
+    assert [server.name for server in servers(settings.mcp)] == ["one", "two", "mcp"]
     assert settings.mcp.tool_refresh_seconds == 30
     assert servers(Mcp()) == ()
 
@@ -92,20 +92,20 @@ def test_a_file_that_cannot_be_read_is_told_in_a_line(tmp_path: Path):
 
 async def test_the_health_of_a_server_tells_how_its_mcp_servers_are():
     async with McpHost([plain("good"), ServerConfig("bad", "no-such-command")]) as host:
-        await until(lambda: {one.state for one in host.status()} == {"ready", "failed"})
+        await until(lambda: {server_status.state for server_status in host.status()} == {"ready", "failed"})
         async with http(create_app({"m": FakeModel()}, mcp=host)) as asking:
-            told = (await asking.get("/health")).json()
-    assert told["status"] == "degraded"
-    assert (told["mcp"]["good"]["state"], told["mcp"]["bad"]["state"]) == ("ready", "failed")
-    assert "no-such-command" in told["mcp"]["bad"]["error"]
+            body = (await asking.get("/health")).json()
+    assert body["status"] == "degraded"
+    assert (body["mcp"]["good"]["state"], body["mcp"]["bad"]["state"]) == ("ready", "failed")
+    assert "no-such-command" in body["mcp"]["bad"]["error"]
 
 
 async def test_while_mcp_servers_start_the_server_is_said_to_be_starting():
     async with McpHost([plain("slow", options={"hang": "start"}, start_timeout=60)]) as host:
         await until(lambda: host.status()[0].state == "starting")
         async with http(create_app({"m": FakeModel()}, mcp=host)) as asking:
-            told = (await asking.get("/health")).json()
-    assert (told["status"], told["mcp"]["slow"]["state"]) == ("starting", "starting")
+            body = (await asking.get("/health")).json()
+    assert (body["status"], body["mcp"]["slow"]["state"]) == ("starting", "starting")
 
 
 def _slow_installer(folder: Path) -> ServerConfig:

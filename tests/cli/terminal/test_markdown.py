@@ -105,10 +105,10 @@ def test_only_the_rows_that_change_are_written_again():
     screen = Screen(40, 12)
     writer = BlockWriter(screen.console)
     writer.feed("first row of the paragraph, and then a second one ")
-    told = list[str]()
-    screen.write = told.append  # type: ignore[method-assign,assignment]
+    output = list[str]()
+    screen.write = output.append  # type: ignore[method-assign,assignment]
     writer.feed("grows")
-    assert "".join(told) == "\rsecond one grows\x1b[J"
+    assert "".join(output) == "\rsecond one grows\x1b[J"
 
 
 def test_a_code_block_that_is_not_closed_ends_with_the_text():

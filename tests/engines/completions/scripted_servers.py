@@ -29,13 +29,13 @@ TEMPLATE = """{%- if tools %}{{ tools | tojson }}{% endif %}{% for message in me
 _OWNERS = {"llama-server": "llamacpp", "vllm": "vllm", "sglang": "sglang"}
 _TEXTS = {token: text for text, token in SPECIALS.items()}
 _FIRST, _LAST = 10, 400  # the ids of characters
-_CHARACTERS = {*range(_FIRST, _LAST), *(_FIRST + ord(one) for one in "\ufdd1\ufdd2")}
+_CHARACTERS = {*range(_FIRST, _LAST), *(_FIRST + ord(item) for item in "\ufdd1\ufdd2")}
 
 
 def encode(text: str) -> list[int]:
     tokens: list[int] = []
     while text:
-        special = next((one for one in SPECIALS if text.startswith(one)), None)
+        special = next((item for item in SPECIALS if text.startswith(item)), None)
         tokens.append(SPECIALS[special] if special else _FIRST + ord(text[0]))
         text = text[len(special or "x") :]
     return tokens
@@ -43,7 +43,7 @@ def encode(text: str) -> list[int]:
 
 def decode(tokens: list[int]) -> str:
     """The text of the tokens. There are ASCII characters, and two noncharacters, which the engine asks for."""
-    return "".join(_TEXTS.get(one) or (chr(one - _FIRST) if one in _CHARACTERS else "") for one in tokens)
+    return "".join(_TEXTS.get(item) or (chr(item - _FIRST) if item in _CHARACTERS else "") for item in tokens)
 
 
 @dataclass
@@ -115,7 +115,7 @@ class ScriptedServer:
         texts = body.get("content", body.get("prompt"))
         begin = [SPECIALS["<s>"]] if self.adds_bos and body.get("add_special", body.get("add_special_tokens")) else []
         if isinstance(texts, list):
-            return JSONResponse({"tokens": [begin + encode(one) for one in texts]})
+            return JSONResponse({"tokens": [begin + encode(item) for item in texts]})
         return JSONResponse({"tokens": begin + encode(texts), "count": len(texts)})
 
     async def detokenize(self, request: Request) -> Response:
@@ -151,9 +151,9 @@ class ScriptedServer:
 
     def event(self, tokens: list[int], start: int, reason: str | None) -> dict[str, Any]:
         new, count = tokens[start : start + self.at_once], min(start + self.at_once, len(tokens))
-        shown = [one for one in new if one != SPECIALS["<|im_end|>"]]  # no server shows the token that ends an answer
+        shown = [item for item in new if item != SPECIALS["<|im_end|>"]]  # no server shows the token that ends an answer
         if self.kind == "llama-server":
-            text = decode([one for one in shown if one >= _FIRST])
+            text = decode([item for item in shown if item >= _FIRST])
             return {"content": text, "tokens": new, "stop": False, "tokens_predicted": count, "tokens_evaluated": 9}
         if self.kind == "vllm":
             usage = {"prompt_tokens": 9, "completion_tokens": count, "prompt_tokens_details": {"cached_tokens": 3}}
@@ -161,7 +161,7 @@ class ScriptedServer:
             return {"choices": [choice], "usage": usage}
         said = tokens[: start + self.at_once] if self.is_cumulative else new
         meta = {"prompt_tokens": 9, "completion_tokens": count, "cached_tokens": 3, "finish_reason": reason and {"type": reason}}
-        text = decode([one for one in said if one != SPECIALS["<|im_end|>"]])
+        text = decode([item for item in said if item != SPECIALS["<|im_end|>"]])
         return {"text": text, "output_ids": said, "meta_info": meta}
 
 
@@ -172,19 +172,21 @@ def with_logprobs(
     end = start + server.at_once
     likely = {encode(text)[0]: value for text, value in server.likely.items()}
     if server.kind == "llama-server" and body.get("n_probs"):
-        rows = [_bytes_row(one) | {"top_logprobs": _top(one, likely, body["n_probs"], _bytes_row)} for one in tokens[start:end]]
+        rows = [
+            _bytes_row(item) | {"top_logprobs": _top(item, likely, body["n_probs"], _bytes_row)} for item in tokens[start:end]
+        ]
         return {**event, "completion_probabilities": rows}
     if server.kind == "vllm" and body.get("logprobs") is not None:
         new, most = tokens[start:end], body["logprobs"]
         # What was sampled stands first, whether it is one of the likeliest or not.
-        top = [{decode([one]): -1.0} | {row[2]: row[0] for row in _top(one, likely, most, _row)} for one in new]
-        texts = [decode([one]) for one in new]
+        top = [{decode([item]): -1.0} | {row[2]: row[0] for row in _top(item, likely, most, _row)} for item in new]
+        texts = [decode([item]) for item in new]
         said = {"tokens": texts, "token_logprobs": [-1.0 for _ in new], "top_logprobs": top, "text_offset": [0 for _ in new]}
         return {**event, "choices": [{**event["choices"][0], "logprobs": said}]}
     if server.kind == "sglang" and body.get("return_logprob"):
         shown = tokens[:end] if server.is_cumulative else tokens[start:end]
-        rows = [_row(one, -1.0) for one in shown]
-        top = [_top(one, likely, body["top_logprobs_num"], _row) for one in shown]
+        rows = [_row(item, -1.0) for item in shown]
+        top = [_top(item, likely, body["top_logprobs_num"], _row) for item in shown]
         length = len(tokens[:end])
         said = {"output_token_logprobs": rows, "output_top_logprobs": top, "output_token_logprobs_length": length}
         return {**event, "meta_info": {**event["meta_info"], **said}}
@@ -193,7 +195,7 @@ def with_logprobs(
 
 def _top(token: int, likely: dict[int, float], most: int, row: Callable[[int, float], Any]) -> list[Any]:
     ranked = sorted({token: -1.0, **likely}.items(), key=lambda one: -one[1])
-    return [row(*one) for one in ranked[:most]]
+    return [row(*item) for item in ranked[:most]]
 
 
 def _bytes_row(token: int, logprob: float = -1.0) -> dict[str, Any]:

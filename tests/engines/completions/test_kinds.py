@@ -173,8 +173,8 @@ def refusing(status: int, body: Any, **headers: str) -> Any:
 
 def streaming(*frames: bytes, pause: float = 0.0, endless: bool = False) -> Any:
     async def write() -> AsyncIterator[bytes]:
-        for one in frames:
-            yield one
+        for item in frames:
+            yield item
         while endless:
             yield frames[-1]
             await asyncio.sleep(pause)

@@ -142,15 +142,19 @@ async def test_log_probabilities_are_those_of_the_same_weights_here(engine: Engi
     first = replace(GREEDY, max_tokens=1, logprobs=20)
     local = open_shallow(context=256)
     try:
-        expected, told = await first_token(local.engine, first), await first_token(engine, first)
+        expected, reported = await first_token(local.engine, first), await first_token(engine, first)
         warm = await first_token(engine, replace(first, temperature=2.0, seed=1))
     finally:
         await local.close()
-    assert len(told.top) == 20
-    assert [one.data for one in told.top[:5]] == [one.data for one in expected.top[:5]]
-    assert [one.logprob for one in told.top[:5]] == pytest.approx([one.logprob for one in expected.top[:5]], abs=0.1)
-    assert [one.data for one in warm.top] == [one.data for one in told.top]  # before temperature
-    assert [one.logprob for one in warm.top] == pytest.approx([one.logprob for one in told.top], abs=0.01)
+    assert len(reported.top) == 20
+    assert [candidate.data for candidate in reported.top[:5]] == [candidate.data for candidate in expected.top[:5]]
+    assert [candidate.logprob for candidate in reported.top[:5]] == pytest.approx(
+        [candidate.logprob for candidate in expected.top[:5]], abs=0.1
+    )
+    assert [candidate.data for candidate in warm.top] == [candidate.data for candidate in reported.top]  # before temperature
+    assert [candidate.logprob for candidate in warm.top] == pytest.approx(
+        [candidate.logprob for candidate in reported.top], abs=0.01
+    )
 
 
 async def test_an_answer_that_ends_at_once_tells_what_else_was_likely(engine: Engine) -> None:

@@ -60,7 +60,7 @@ async def test_each_token_has_its_log_probability_and_its_place(kind: Kind, at_o
     assert "".join(piece.text for piece in pieces) == said
     assert [token.logprob.text for token in tokens] == ["a", "<tool_call>", "b", "c"]
     assert [said[token.start : token.end] for token in tokens] == ["a", "<tool_call>", "b", "c"]
-    assert [(one.text, one.logprob) for one in tokens[0].logprob.top] == [("`", -0.5), ("a", -1.0)]
+    assert [(candidate.text, candidate.logprob) for candidate in tokens[0].logprob.top] == [("`", -0.5), ("a", -1.0)]
     assert all(piece.usage for piece in pieces)
 
 
@@ -69,7 +69,7 @@ async def test_the_likeliest_tokens_are_as_many_as_were_asked_for(kind: Kind) ->
     async with opened(ScriptedServer(kind, ["ab"], likely={**LIKELY, "y": -0.6})) as engine:
         for count in (0, 1, 2, 4):
             tokens = tokens_of(await pieces_of(engine, replace(ASKED, logprobs=count)))
-            top = [one.text for one in tokens[0].logprob.top]
+            top = [candidate.text for candidate in tokens[0].logprob.top]
             assert top == ["`", "y", "a", "<tool_call>"][:count]  # special tokens too, whether the server says their text or not
             assert tokens[0].logprob.logprob == -1.0
         assert not tokens_of(await pieces_of(engine, Sampling(max_tokens=100)))
@@ -170,13 +170,13 @@ async def test_log_probabilities_that_are_none_do_no_harm(kind: Kind, odd: dict[
 
 def test_a_log_probability_is_a_finite_number_whatever_a_server_says() -> None:
     said = [-1, -0.5, 10**400, -(10**400), math.inf, -math.inf, math.nan, None, "x", [1]]
-    assert [read_token("a", one).logprob for one in said] == [-1.0, -0.5, 0.0, -9999.0, 0.0, *[-9999.0] * 5]
+    assert [read_token("a", item).logprob for item in said] == [-1.0, -0.5, 0.0, -9999.0, 0.0, *[-9999.0] * 5]
 
 
 def places(*events: tuple[str, list[str | bytes]], end: Any = "stop") -> list[tuple[int, int]]:
     aligner = TokenAligner(top=0)
     for number, (text, tokens) in enumerate(events, start=1):
-        aligner.feed(text, [read_token(one, -1.0) for one in tokens], end if number == len(events) else None)
+        aligner.feed(text, [read_token(token, -1.0) for token in tokens], end if number == len(events) else None)
     return [(token.start, token.end) for token in aligner.take()]
 
 

@@ -93,5 +93,5 @@ async def test_a_server_that_is_down_does_not_keep_the_other_from_being_opened()
         said, _ = await say(engine, Prompt("Hi"), PLAIN)
         assert said == "fine"
         assert engine.info.upstreams is not None
-        assert [one.state for one in engine.info.upstreams.status()] == ["down", "up"]
+        assert [replica.state for replica in engine.info.upstreams.status()] == ["down", "up"]
         await engine.close()

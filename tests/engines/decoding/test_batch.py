@@ -97,7 +97,7 @@ class FakeSequence:
         self.caller = caller
         self.flag = new_flag()
         self.ready = True
-        self.told: list[Piece] = []
+        self.pieces: list[Piece] = []
         self.ended: list[Finished | BaseException | None] = []
 
     @property
@@ -112,14 +112,14 @@ class FakeSequence:
 
     def post(self, pieces: list[Piece]) -> None:
         assert not self.ended
-        self.told += pieces
+        self.pieces += pieces
 
     def end(self, end: Finished | BaseException | None) -> None:
         self.ended.append(end)
 
     @property
     def text(self) -> str:
-        return "".join(piece.text for piece in self.told)
+        return "".join(piece.text for piece in self.pieces)
 
     @property
     def whole(self) -> bool:
@@ -169,10 +169,10 @@ def test_a_long_prompt_does_not_stall_who_speaks() -> None:
     batch = batch_of(speaking)
     batch.step()
     batch.add(long)
-    while not long.told:
-        before = len(speaking.told)
+    while not long.pieces:
+        before = len(speaking.pieces)
         batch.step()
-        assert len(speaking.told) == before + 1
+        assert len(speaking.pieces) == before + 1
         assert len(batch.decoder.batches[-1]) <= PREFILL_CHUNK + 1  # type: ignore[attr-defined]
     finish(batch)
     assert speaking.whole
@@ -183,8 +183,8 @@ def test_a_short_prompt_is_not_held_up_by_a_long_one() -> None:
     long, short = FakeSequence(1, prompt(1, 900)), FakeSequence(2, prompt(2, 30))
     batch = batch_of(long, short)
     batch.step()
-    assert short.told
-    assert not long.told
+    assert short.pieces
+    assert not long.pieces
 
 
 def test_answers_that_begin_alike_read_their_beginning_once() -> None:
@@ -287,7 +287,7 @@ def test_an_answer_given_up_is_parked_with_what_it_has() -> None:
 def test_what_an_answer_has_cost_comes_with_each_piece() -> None:
     job = FakeSequence(1, prompt(1, 100), 4)
     finish(batch_of(job))
-    assert [(piece.usage.prompt, piece.usage.completion) for piece in job.told if piece.usage] == [
+    assert [(piece.usage.prompt, piece.usage.completion) for piece in job.pieces if piece.usage] == [
         (100, 1),
         (100, 2),
         (100, 3),
@@ -309,7 +309,7 @@ def test_an_answer_whose_grammar_is_not_there_yet_waits_alone() -> None:
     while batch.step():
         pass
     assert other.whole
-    assert not late.told
+    assert not late.pieces
     late.ready = True
     finish(batch)
     assert late.whole

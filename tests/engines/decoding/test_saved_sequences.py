@@ -59,7 +59,7 @@ class Saving(Cache):
         self.memory.cells.setdefault(slot.number, []).extend(missing)
         self.grow(slot, missing)
         assert self.memory.cells[slot.number] == slot.tokens == tokens
-        assert sum(len(one.cells) for one in self._slots) >= len(self._holders) <= self.memory.size
+        assert sum(len(slot.cells) for slot in self._slots) >= len(self._holders) <= self.memory.size
         return slot, len(missing)
 
 
@@ -135,7 +135,7 @@ def test_no_more_is_saved_than_the_memory_holds_unless_that_is_little() -> None:
     cache = Saving(1000, least_bytes=0)
     for number in range(8):
         cache.ask(text(number))
-    kept = [number for number in range(8) if any(one.tokens == text(number) for one in cache._saved_of(""))]
+    kept = [number for number in range(8) if any(item.tokens == text(number) for item in cache._saved_of(""))]
     assert kept == [4, 5]
     roomy = Saving(1000)
     for number in range(8):
@@ -156,7 +156,7 @@ def test_short_sequences_and_beginnings_of_saved_ones_are_not_saved(cache: Savin
     cache.ask(text(1, 500))
     for number in (2, 3, 4):
         cache.ask(text(number))
-    saved = [one.tokens for one in cache._saved_of("")]
+    saved = [item.tokens for item in cache._saved_of("")]
     assert text(0, 30) not in saved
     assert text(1, 500) in saved
 

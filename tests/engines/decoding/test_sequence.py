@@ -187,7 +187,7 @@ def adjusted(sampling: Sampling, *answer: int, prompt: tuple[int, ...] = ()) -> 
         adjustment.add(token)
     logits = np.array([2.0, -2.0, 0.0, 4.0], np.float32)
     adjustment.apply(logits)
-    return [round(float(one), 3) for one in logits]
+    return [round(float(logit), 3) for logit in logits]
 
 
 @pytest.mark.parametrize(

@@ -269,13 +269,13 @@ async def test_a_prompt_that_begins_like_the_last_one_is_not_decoded_again(share
 
 async def test_conversations_that_no_longer_fit_are_not_read_again(file: Path) -> None:
     engine = llama.open(str(file), context=512, threads=THREADS)
-    told = [f"<|im_start|>user\n{name} " + "went up the hill and down again. " * 25 for name in ("Ada", "Bea", "Cleo")]
-    first = [(await say(engine, Prompt(text), GREEDY))[1].usage for text in told]
-    again = [(await say(engine, Prompt(text), GREEDY))[1].usage for text in told]
+    output = [f"<|im_start|>user\n{name} " + "went up the hill and down again. " * 25 for name in ("Ada", "Bea", "Cleo")]
+    first = [(await say(engine, Prompt(text), GREEDY))[1].usage for text in output]
+    again = [(await say(engine, Prompt(text), GREEDY))[1].usage for text in output]
     await engine.close()
-    assert sum(one.prompt for one in first) > 512
-    assert all(one.cached < 20 for one in first)
-    assert all(one.cached == one.prompt - 1 for one in again)
+    assert sum(item.prompt for item in first) > 512
+    assert all(item.cached < 20 for item in first)
+    assert all(item.cached == item.prompt - 1 for item in again)
 
 
 def test_a_sequence_that_was_saved_and_loaded_says_the_same(file: Path) -> None:

@@ -48,7 +48,7 @@ def test_another_driver_card_or_processor_is_another_fingerprint_and_another_int
     first = this_machine(root({version: NVRM.format("580.1"), card: CARD.format(17)}), {}).fingerprint
     assert this_machine(root({card: CARD.format(99)}), {}).fingerprint == first
     others = [replace(GPU, driver="590.1"), replace(GPU, cards=()), replace(GPU, features="avx512f"), replace(GPU, vulkan=("a",))]
-    assert len({GPU.fingerprint, *(one.fingerprint for one in others)}) == 5
+    assert len({GPU.fingerprint, *(other.fingerprint for other in others)}) == 5
 
 
 def test_libraries_are_found_where_pip_has_put_them_and_where_the_environment_says(root, tmp_path: Path, monkeypatch):

@@ -94,8 +94,8 @@ def test_a_named_library_is_used_without_proof(monkeypatch: pytest.MonkeyPatch, 
 
 def test_why_a_gpu_is_not_used_is_told_with_what_to_do(monkeypatch: pytest.MonkeyPatch) -> None:
     assert unused_gpu(replace(HERE, driver=""), (TOY, TOY_GPU)) == ""
-    told = unused_gpu(GPU, (TOY, TOY_GPU))
-    assert told == "NVIDIA H200 is not used: no build of llama.cpp for it is installed. Run: callsmith engines install"
+    output = unused_gpu(GPU, (TOY, TOY_GPU))
+    assert output == "NVIDIA H200 is not used: no build of llama.cpp for it is installed. Run: callsmith engines install"
     prove(TOY_GPU, TOY_GPU.folder, GPU, ABORTS)
     assert "toy-gpu: does not work here: its process was ended by SIGABRT" in unused_gpu(GPU, (TOY, TOY_GPU))
     lacking = replace(TOY_GPU, name="lacking", libraries={"libcudart.so.99": "nvidia-cuda-runtime"})

@@ -83,7 +83,7 @@ async def test_answers_are_valid_with_masks_from_ahead(shared: TransformersEngin
     sampler.finder = MaskFinder(sampler._host_bits, 1, ahead=True)  # pyright: ignore[reportPrivateUsage]
     try:
         samplings = [Sampling(temperature=1.5, seed=seed, max_tokens=60) for seed in range(6)]
-        answers = await asyncio.gather(*(say(shared, PROMPT, one, Grammar(JsonValue(SCHEMA))) for one in samplings))
+        answers = await asyncio.gather(*(say(shared, PROMPT, sampling, Grammar(JsonValue(SCHEMA))) for sampling in samplings))
     finally:
         sampler.finder.close()
         sampler.finder = in_time

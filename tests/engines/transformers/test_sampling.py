@@ -33,7 +33,7 @@ def test_a_row_is_drawn_as_by_itself(seed: int) -> None:
     rng = np.random.default_rng(seed)
     logits = rng.normal(0, 3, (len(SETTINGS), WIDTH)).astype(np.float32)
     logits[:, rng.integers(0, WIDTH, 300)] = -np.inf
-    samplers = [Sampler(Sampling(**{**_fields(one), "seed": seed})) for one in SETTINGS]
+    samplers = [Sampler(Sampling(**{**_fields(item), "seed": seed})) for item in SETTINGS]
     wanted = [sampler.choose(row.copy()) for sampler, row in zip(samplers, logits, strict=True)]
     numbers = [Sampler(Sampling(seed=seed)).draw()] * len(samplers)
     settings = np.array(

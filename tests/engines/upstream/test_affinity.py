@@ -20,12 +20,12 @@ def test_a_conversation_without_a_name_is_known_by_how_it_begins() -> None:
         replace(FIRST, tools=(Tool("subtract"),)),
         replace(FIRST, tools=(Tool("add"), Tool("subtract"))),
     ]
-    assert len({affinity_id(one) for one in (FIRST, *others)}) == 5
+    assert len({affinity_id(item) for item in (FIRST, *others)}) == 5
 
 
 def test_the_client_s_name_for_it_counts_before_anything_else() -> None:
-    named = [replace(one, affinity="s") for one in (FIRST, later(FIRST), replace(FIRST, tools=(), session="other"))]
-    assert len({affinity_id(one) for one in named}) == 1
+    named = [replace(item, affinity="s") for item in (FIRST, later(FIRST), replace(FIRST, tools=(), session="other"))]
+    assert len({affinity_id(item) for item in named}) == 1
     assert affinity_id(replace(FIRST, session="s")) == affinity_id(named[0]) != affinity_id(FIRST)
 
 

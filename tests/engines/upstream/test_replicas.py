@@ -26,7 +26,7 @@ def chosen(replicas: Replicas, session: str = "", tried: tuple[Replica, ...] = (
 
 
 def states(replicas: Replicas) -> list[str]:
-    return [one.state for one in replicas.status()]
+    return [replica.state for replica in replicas.status()]
 
 
 def test_a_session_stays_where_it_is_and_sessions_are_spread() -> None:
@@ -43,18 +43,18 @@ def test_a_session_that_everybody_is_in_does_not_drown_its_server() -> None:
     replicas = Replicas(URLS)
     for _ in range(8):
         chosen(replicas, "hot").answering += 1
-    assert sum(one.answering > 0 for one in replicas.all) == 1
+    assert sum(replica.answering > 0 for replica in replicas.all) == 1
     for _ in range(92):
         chosen(replicas, "hot").answering += 1
-    assert max(one.answering for one in replicas.all) <= 100 / 4 * 1.25 + 1
-    assert min(one.answering for one in replicas.all) > 5
+    assert max(replica.answering for replica in replicas.all) <= 100 / 4 * 1.25 + 1
+    assert min(replica.answering for replica in replicas.all) > 5
 
 
 def test_without_a_session_the_least_busy_one_is_asked() -> None:
     replicas = Replicas(URLS)
     for _ in range(40):
         chosen(replicas).answering += 1
-    assert {one.answering for one in replicas.all} == {10}
+    assert {replica.answering for replica in replicas.all} == {10}
 
 
 def test_a_server_that_cannot_be_reached_is_down_at_once_and_one_that_fails_after_three_times_in_a_row() -> None:
@@ -75,9 +75,9 @@ def test_a_server_that_cannot_be_reached_is_down_at_once_and_one_that_fails_afte
 
 def test_what_a_client_asks_for_takes_no_server_away() -> None:
     replicas = Replicas(URLS)
-    for one in replicas.all:
+    for replica in replicas.all:
         for status in (400, 401, 404, 422, 500, 500, 500, 500):
-            replicas.failed(one, Rejected("no", status=status))
+            replicas.failed(replica, Rejected("no", status=status))
     assert set(states(replicas)) == {"up"}
 
 
@@ -96,8 +96,8 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_asks_within_bounds(asked:
 def test_probes_come_later_and_later_and_the_error_says_when_to_come_again(caplog: pytest.LogCaptureFixture) -> None:
     clock, waits = Clock(), list[float]()
     replicas = Replicas(URLS[:2], clock)
-    for one in replicas.all:
-        replicas.failed(one, NotReached(one.url, "refused"))
+    for replica in replicas.all:
+        replicas.failed(replica, NotReached(replica.url, "refused"))
     for _ in range(12):
         replicas.probe_failed(replicas.all[0])
         waits.append(replicas.seconds_until_probe(replicas.all[0]))
@@ -112,8 +112,8 @@ def test_probes_come_later_and_later_and_the_error_says_when_to_come_again(caplo
 def test_where_all_are_down_one_request_may_probe_them_at_once_and_the_next_only_after_a_while() -> None:
     clock = Clock()
     replicas = Replicas(URLS[:3], clock)
-    for one in replicas.all:
-        replicas.failed(one, NotReached("http://gpu", "refused"))
+    for replica in replicas.all:
+        replicas.failed(replica, NotReached("http://gpu", "refused"))
     replicas.drain(URLS[2], True)
     assert replicas.due_now() == replicas.all[:2]
     assert replicas.due_now() == []

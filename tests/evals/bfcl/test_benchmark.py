@@ -38,14 +38,14 @@ def first(values: list[Any]) -> Any:
     """The first acceptable value. In an object each key has a list of them in its turn, but no further down."""
     value = next((value for value in values if value != ""), "")
     if isinstance(value, list):
-        return [_plain(one) for one in value]
+        return [_plain(item) for item in value]
     return _plain(value)
 
 
 def _plain(value: Any) -> Any:
     if not isinstance(value, dict):
         return value
-    return {key: next((one for one in values if one != ""), "") for key, values in value.items() if values != [""]}
+    return {key: next((value for value in values if value != ""), "") for key, values in value.items() if values != [""]}
 
 
 def gold(case: Case) -> list[Call]:
@@ -81,7 +81,7 @@ def spelled(case: Case, text: str) -> Call:
     call: Any = ast.parse(text, mode="eval").body
     tools = {tool.name: tool for turn in case.turns for tool in turn.tools}
     names: Any = list(tools[call.func.id].parameters["properties"])  # type: ignore[call-overload]
-    values = dict(zip(names, call.args, strict=False)) | {one.arg: one.value for one in call.keywords}
+    values = dict(zip(names, call.args, strict=False)) | {keyword.arg: keyword.value for keyword in call.keywords}
     return Call(call.func.id, {key: ast.literal_eval(value) for key, value in values.items()})
 
 

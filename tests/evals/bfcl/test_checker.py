@@ -47,12 +47,12 @@ async def test_the_checker_runs_apart_and_is_told_tools_in_its_own_words(tmp_pat
         verdict = await checker.check_calls(case({"f": {"x": [1]}}), [Call("f", {"x": 1})])
     finally:
         await checker.close()
-    told = json.loads(verdict.error)
-    assert told["isolated"]
-    assert "OPENAI_API_KEY" not in told["environment"]
-    assert told["asked"]["calls"] == [{"f": {"x": 1}}]
-    assert told["asked"]["category"] == "multiple"
-    assert told["asked"]["functions"][0]["parameters"] == {
+    body = json.loads(verdict.error)
+    assert body["isolated"]
+    assert "OPENAI_API_KEY" not in body["environment"]
+    assert body["asked"]["calls"] == [{"f": {"x": 1}}]
+    assert body["asked"]["category"] == "multiple"
+    assert body["asked"]["functions"][0]["parameters"] == {
         "type": "dict",
         "properties": {"x": {"type": "float"}, "y": {"type": "array", "items": {"type": "dict"}}, "z": {"type": "any"}},
         "required": ["x"],

@@ -20,8 +20,8 @@ DETECTORS = ("hermes", "qwen25", "llama32", "mistral", "pythonic", "xlam", "gran
 @pytest.mark.parametrize("detector", DETECTORS)
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["id"])
 def test_what_is_written_in_any_format_is_found_by_the_chain(case: dict[str, Any], detector: str):
-    tools = [Tool(one["name"], one["description"], one["parameters"]) for one in case["tools"]]
-    right = [Call(one["name"], one["arguments"]) for one in case["gold"]]
+    tools = [Tool(tool["name"], tool["description"], tool["parameters"]) for tool in case["tools"]]
+    right = [Call(item["name"], item["arguments"]) for item in case["gold"]]
     format = format_named(detector)
     if format.calls.most is not None:
         right = right[: format.calls.most]

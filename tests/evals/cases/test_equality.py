@@ -25,7 +25,7 @@ from callsmith.evals.cases.equality import ast_eq, ast_eq_any
 )
 def test_calls_are_equal_if_names_and_arguments_are(made: list[tuple[str, Any]], is_equal: bool):
     right = [Call("add", {"a": 1, "b": 2}), Call("neg", {"x": 3})]
-    assert ast_eq([Call(*one) for one in made], right) is is_equal
+    assert ast_eq([Call(*item) for item in made], right) is is_equal
 
 
 def test_truth_is_no_number_and_a_whole_number_is_the_same_with_a_point():

@@ -40,7 +40,9 @@ class IdealModel:
         if question.startswith("Write a story"):
             said = "one two three four five six seven eight"[: request.sampling.max_tokens or 0]
             return [Text(said), Stopped("length", usage)]
-        said = next((words for key, words in _WORDS.items() if any(key in one.content for one in request.messages)), "Hello!")
+        said = next(
+            (words for key, words in _WORDS.items() if any(key in message.content for message in request.messages)), "Hello!"
+        )
         return [Text(said[:3]), Text(said[3:]), Stopped("stop", usage)]
 
 

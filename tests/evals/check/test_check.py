@@ -30,10 +30,10 @@ async def checked(app: Any, **options: Any) -> Report:
 
 async def test_a_server_that_is_right_is_said_to_be() -> None:
     report = await checked(application())
-    assert [reports.explained(report, one) for one in report.of("wrong", "weak")] == []
+    assert [reports.explained(report, finding) for finding in report.of("wrong", "weak")] == []
     assert (report.server, report.model, report.dialects) == ("callsmith", "ideal", ["chat", "responses", "anthropic", "ollama"])
     assert len(report.findings) > 200
-    assert len({one.probe.name for one in report.findings}) == len(known_probes()) >= 60
+    assert len({finding.probe.name for finding in report.findings}) == len(known_probes()) >= 60
 
 
 def without_calls(asked: dict[str, Any], body: bytes) -> bytes:
@@ -115,7 +115,7 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
 async def test_a_planted_fault_is_found(name: str) -> None:
     fault, expected = FAULTS[name]
     report = await checked(Faulty(application(), fault), dialects=["chat"])
-    assert {one.probe.name for one in report.of("wrong")} >= expected
+    assert {finding.probe.name for finding in report.of("wrong")} >= expected
 
 
 OTHERS: dict[str, tuple[str, Fault, set[str]]] = {
@@ -137,7 +137,7 @@ OTHERS: dict[str, tuple[str, Fault, set[str]]] = {
 async def test_a_fault_in_another_dialect_is_found(name: str) -> None:
     dialect, fault, expected = OTHERS[name]
     report = await checked(Faulty(application(), fault), dialects=[dialect])
-    assert {one.probe.name for one in report.of("wrong")} >= expected
+    assert {finding.probe.name for finding in report.of("wrong")} >= expected
 
 
 async def test_what_a_model_does_not_do_is_no_fault_of_the_server() -> None:
@@ -147,7 +147,7 @@ async def test_what_a_model_does_not_do_is_no_fault_of_the_server() -> None:
 
     report = await checked(create_app({"dull": Dull()}), dialects=["chat"], only=["calls.*", "history.*"])
     assert not report.of("wrong")
-    assert {"calls.read", "calls.two_in_stream"} <= {one.probe.name for one in report.of("weak")}
+    assert {"calls.read", "calls.two_in_stream"} <= {finding.probe.name for finding in report.of("weak")}
 
 
 async def test_rates_are_told_where_a_fault_comes_now_and_then() -> None:
@@ -165,13 +165,13 @@ async def test_rates_are_told_where_a_fault_comes_now_and_then() -> None:
 async def test_reports_say_the_same_in_every_form() -> None:
     report = await checked(Faulty(application(), FAULTS["no id"][0]), dialects=["chat"], only=["calls.*", "answers.*"])
     found = reports.as_json(report)
-    wrong = [one for one in found["findings"] if one["verdict"] == "wrong"]
-    assert wrong and all(one["reason"] and one["exchanges"][0]["sent"]["model"] == "ideal" for one in wrong)
+    wrong = [finding for finding in found["findings"] if finding["verdict"] == "wrong"]
+    assert wrong and all(item["reason"] and item["exchanges"][0]["sent"]["model"] == "ideal" for item in wrong)
     suite = ElementTree.fromstring(reports.as_junit(report))
     assert int(suite.get("failures", "0")) == len(wrong) == len(suite.findall("testcase/failure"))
     assert len(suite.findall("testcase")) == len(report.findings)
     card = reports.markdown(report)
-    assert all(f"| ✗ | `{one['name'].removeprefix('chat.')}` | chat |" in card for one in wrong)
+    assert all(f"| ✗ | `{item['name'].removeprefix('chat.')}` | chat |" in card for item in wrong)
     assert f"| Chat Completions | {found['counts']['right']} | {len(wrong)} |" in card
 
 

@@ -113,7 +113,7 @@ class _Sleeping(IdealModel):
 async def test_answers_that_come_too_late_are_no_fault_and_end_the_check() -> None:
     report = await checked(application(_Sleeping()), dialects=["chat"], only=["answers.whole", "calls.*"], seconds=1)
     assert not report.of("wrong")
-    assert [one.verdict for one in report.findings] == ["right", "skipped", "skipped", "skipped"]
+    assert [finding.verdict for finding in report.findings] == ["right", "skipped", "skipped", "skipped"]
     assert "--timeout" in report.stopped
 
 
@@ -147,7 +147,7 @@ async def test_a_required_call_that_is_cut_is_no_fault_and_prose_is_one(said: st
     message = json.dumps({"message": {"role": "assistant", "content": said}, "finish_reason": finish})
     fault: Fault = lambda _, body: f'{{"choices": [{message}]}}'.encode()  # noqa: E731
     report = await checked(Faulty(application(), fault), model="ideal", dialects=["chat"], only=["choices.required"])
-    assert [one.verdict for one in report.findings] == [verdict]
+    assert [finding.verdict for finding in report.findings] == [verdict]
 
 
 class _Cut(IdealModel):
@@ -175,7 +175,7 @@ async def test_a_call_of_the_model_that_is_cut_is_no_fault(events: list[ModelEve
 
     report = await checked(Faulty(application(_Cut(*events)), as_text), dialects=["chat"], only=["calls.*"])
     assert not report.of("wrong")
-    names = {one.probe.name for one in report.of("weak")}
+    names = {finding.probe.name for finding in report.of("weak")}
     assert {"calls.read", "calls.finish", "calls.finish_in_stream", "calls.text", "calls.stream_is_whole"} <= names
 
 
@@ -188,14 +188,14 @@ async def test_a_whole_answer_is_asked_for_in_so_many_words() -> None:
 
     report = await checked(Faulty(application(), streams_by_default), only=["answers.*"])
     assert not report.of("wrong")
-    streams = {(one["path"], one["stream"]) for one in asked if "model" in one}
+    streams = {(item["path"], item["stream"]) for item in asked if "model" in item}
     assert len(streams) == 2 * len(report.dialects)
 
 
 async def test_reasoning_that_is_cut_is_no_fault() -> None:
     report = await checked(application(_Pondering()), dialects=["chat"], only=["choices.*", "calls.*", "schemas.*"])
     assert not report.of("wrong")
-    assert {"choices.required", "choices.named", "schemas.enum"} <= {one.probe.name for one in report.of("weak")}
+    assert {"choices.required", "choices.named", "schemas.enum"} <= {finding.probe.name for finding in report.of("weak")}
 
 
 class _Bare(IdealModel):
@@ -210,26 +210,26 @@ class _Bare(IdealModel):
 @pytest.mark.parametrize(("name", "verdict"), [("ideal", "weak"), ("qwen2.5-coder-0.5b", "weak"), ("llama-3.2-1b", "wrong")])
 async def test_calls_without_markers_are_a_fault_only_where_models_are_taught_them(name: str, verdict: str) -> None:
     report = await checked(create_app({name: _Bare()}), dialects=["chat"], only=["calls.read", "calls.read_in_stream"])
-    assert [one.verdict for one in report.findings] == [verdict, verdict]
+    assert [finding.verdict for finding in report.findings] == [verdict, verdict]
 
 
 async def test_a_history_is_taken_whatever_the_model_makes_of_it() -> None:
     report = await checked(application(_Bare()), dialects=["chat"], only=["history.*"])
-    weak = {one.probe.name for one in report.of("weak")}
+    weak = {finding.probe.name for finding in report.of("weak")}
     assert weak == {"history.result", "history.result_in_stream", "history.two_results"}
     assert len(report.of("right")) == len(report.findings) - len(weak)
 
 
 async def test_a_model_that_stops_before_the_limit_is_no_fault() -> None:
     report = await checked(application(_Bare()), only=["answers.max_tokens"])
-    assert {one.verdict for one in report.findings} == {"weak"}
+    assert {finding.verdict for finding in report.findings} == {"weak"}
 
 
 @pytest.mark.parametrize(("dialect", "verdict"), [("chat", "skipped"), ("anthropic", "wrong")])
 async def test_servers_may_leave_roles_to_the_template_where_the_api_does_not_name_them(dialect: str, verdict: str) -> None:
     taken: Fault = lambda _, body: (200, body) if b'"error"' in body else body  # noqa: E731
     report = await checked(Faulty(application(), taken), dialects=[dialect], only=["errors.unknown_role"])
-    assert [one.verdict for one in report.findings] == [verdict]
+    assert [finding.verdict for finding in report.findings] == [verdict]
 
 
 def test_markers_are_those_that_a_model_was_taught() -> None:
@@ -239,7 +239,7 @@ def test_markers_are_those_that_a_model_was_taught() -> None:
 
 
 def test_a_quick_check_has_probes_of_every_group() -> None:
-    names = {one.name for one in known_probes()}
+    names = {known_probe.name for known_probe in known_probes()}
     assert set(QUICK) <= names
     assert {name.partition(".")[0] for name in QUICK} == {name.partition(".")[0] for name in names}
     with served_apart(application()) as url:
@@ -272,7 +272,7 @@ def test_ctrl_c_tells_what_was_found_so_far(tmp_path: Path) -> None:
 async def test_only_the_probe_of_usage_asks_a_stream_to_count() -> None:
     refusing: Fault = lambda asked, body: (422, b'{"detail": "stream_options"}') if "stream_options" in asked else body  # noqa: E731
     report = await checked(Faulty(application(), refusing), dialects=["chat"], only=["answers.*", "calls.*"])
-    assert [one.probe.name for one in report.of("wrong")] == ["answers.usage_in_stream"]
+    assert [finding.probe.name for finding in report.of("wrong")] == ["answers.usage_in_stream"]
 
 
 async def test_no_connection_is_used_twice() -> None:
@@ -283,7 +283,7 @@ async def test_no_connection_is_used_twice() -> None:
         await inner(scope, receive, send)
 
     await checked(app, dialects=["chat"], only=["answers.whole"])
-    assert {one for one in asked if one} == {b"close"} and len(asked) == 3
+    assert {item for item in asked if item} == {b"close"} and len(asked) == 3
 
 
 def test_a_proxy_is_known_by_its_answers() -> None:

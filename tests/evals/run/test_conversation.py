@@ -61,7 +61,7 @@ async def test_tools_run_and_the_next_turn_begins_when_nothing_is_called(tmp_pat
     assert not record.error
     assert record.is_right
     assert record.steps == 5
-    assert [one["name"] for one in record.calls] == ["ls", "sort", "ls"]
+    assert [item["name"] for item in record.calls] == ["ls", "sort", "ls"]
     prompts = [asked.prompt.text for asked in engine.asked]
     assert "call 1" in prompts[1]
     assert "Sort it." not in prompts[1]

@@ -58,7 +58,7 @@ async def test_all_setups_of_a_case_are_asked_before_the_next_case(tmp_path: Pat
     seen: list[tuple[str, str]] = []
     runner = Runner(asked, SETUPS, Records(tmp_path), settings=ONE_AT_A_TIME)
     await runner.run([case("one"), case("two")], lambda record: seen.append((record.case, record.setup)))
-    assert seen == [(one, setup) for one in ("one", "two") for setup in SETUPS]
+    assert seen == [(text, setup) for text in ("one", "two") for setup in SETUPS]
 
 
 async def test_an_error_is_wrong_also_where_no_call_is_right(tmp_path: Path):

@@ -31,7 +31,7 @@ RESULTS = [
 
 
 def test_scores_are_told_by_group_and_an_error_is_never_right():
-    scores = score("m/free", [one for one in RESULTS if one.setup == "m/free"])
+    scores = score("m/free", [item for item in RESULTS if item.setup == "m/free"])
     assert {name: (share.right, share.n) for name, share in scores.groups.items()} == {
         "non-live AST": (2, 4),
         "irrelevance": (3, 4),
@@ -72,9 +72,9 @@ def test_reports_hold_the_scores_the_comparison_and_a_plot(tmp_path: Path):
     assert "m/required against m/free" in page
     assert "<svg" in html
     assert "http" not in html.replace("http://www.w3.org/2000/svg", "")  # nothing is loaded
-    told = json.loads((tmp_path / "results.json").read_text())
-    assert [one["setup"] for one in told["scores"]] == ["m/free", "m/required"]
-    assert told["comparisons"][0]["losses"] == ["irrelevance_0", "irrelevance_1", "irrelevance_2"]
+    body = json.loads((tmp_path / "results.json").read_text())
+    assert [item["setup"] for item in body["scores"]] == ["m/free", "m/required"]
+    assert body["comparisons"][0]["losses"] == ["irrelevance_0", "irrelevance_1", "irrelevance_2"]
 
 
 def test_a_group_and_a_category_of_the_same_name_are_both_told():

@@ -30,7 +30,7 @@ def record(case: str, category: str, score: float | None, is_right: bool = True,
 
 
 def expects(records: Iterable[Record]) -> dict[str, Expect]:
-    return {one.case: EXPECTS[one.category] for one in records}
+    return {item.case: EXPECTS[item.category] for item in records}
 
 
 def threshold(*rows: tuple[str, float, bool]) -> tuple[float | None, float]:
@@ -83,7 +83,7 @@ def test_below_the_threshold_nothing_is_called_and_what_failed_stays_wrong():
     low, high, silent = record("a", "simple_python", -1.0), record("b", "simple_python", 0.0), record("c", "irrelevance", -1.0)
     failed = Record("d", "irrelevance", "m/json", "d", error="gone", error_type="error")
     records = [low, high, silent, failed]
-    found = {one.case: one for one in at_threshold(records, 0.0, expects(records))}
+    found = {item.case: item for item in at_threshold(records, 0.0, expects(records))}
     assert (found["a"].is_right, found["a"].calls, found["a"].error_type, found["a"].is_equal) == (False, (), "no_call", False)
     assert found["b"] == high
     assert (found["c"].is_right, found["c"].valid, found["c"].error_type) == (True, 0, "")
@@ -109,8 +109,8 @@ TEMPLATE = way(
 def test_the_way_is_chosen_on_one_half_and_reported_on_the_other(tmp_path: Path):
     # In the tuning half 0 parts the two kinds. In the held-out half it does not, and that is what is told.
     found_in = [("simple_python", 1.0), ("irrelevance", -1.0)]
-    told = [("simple_python", -0.5), ("irrelevance", -2.0)]
-    records = {"template": TEMPLATE, "json": way("json", tuning=found_in, held_out=told)}
+    output = [("simple_python", -0.5), ("irrelevance", -2.0)]
+    records = {"template": TEMPLATE, "json": way("json", tuning=found_in, held_out=output)}
     found = choose(records, expects(TEMPLATE))
     assert (found.best.prompt, found.best.threshold, found.best.value) == ("json", 0.0, 1.0)
     assert (found.tuned_on, found.held_out) == (2, 2)
@@ -130,8 +130,8 @@ def test_of_equal_ways_the_template_s_own_counts_then_the_shorter_prompt():
     records = {"json": way("json", tuning=same, held_out=same), "template": TEMPLATE}
     assert choose(records, expects(TEMPLATE)).best.prompt == "template"
     assert list(preset_lines(choose(records, expects(TEMPLATE)))) == ['tool_prompt = "template"', "auto_guarded = true"]
-    long = [replace(one, prompt_tokens=90) for one in records["json"]]
-    short = [replace(one, prompt_tokens=60) for one in records["json"]]
+    long = [replace(item, prompt_tokens=90) for item in records["json"]]
+    short = [replace(item, prompt_tokens=60) for item in records["json"]]
     assert choose({"json": long, "short": short}, expects(TEMPLATE)).best.prompt == "short"
 
 

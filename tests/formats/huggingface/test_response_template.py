@@ -173,7 +173,7 @@ def test_the_round_trip_reads_the_outputs_of_models_that_write_as_the_format_doe
         others = {part for part in case.format.parts if isinstance(part, Calls)} - {case.format.calls}
         alone = replace(case.format, parts=tuple(part for part in case.format.parts if part not in others))
         by_itself, expected, found = (
-            parts_of(read(one, case.row["output"], case.tools, case.opened)) for one in (alone, case.format, again)
+            parts_of(read(item, case.row["output"], case.tools, case.opened)) for item in (alone, case.format, again)
         )
         if by_itself == expected:
             tried += 1
@@ -189,7 +189,7 @@ def test_what_no_template_can_say_is_refused(name: str) -> None:
 
 def test_what_is_lost_is_listed() -> None:
     lost = format_to_response_template(format_named("qwen3-coder"), ANCHOR).lost
-    assert any("types of arguments" in one for one in lost) and any("1 more spelling" in one for one in lost)
+    assert any("types of arguments" in item for item in lost) and any("1 more spelling" in item for item in lost)
     assert not format_to_response_template(format_named("hermes"), ANCHOR).lost
 
 

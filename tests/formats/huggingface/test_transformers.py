@@ -26,7 +26,7 @@ END = "<|im_end|>"
 def parser(spec: dict[str, Any], tools: list[Tool]) -> Any:
     """transformers' parser of a template, behind the prompt."""
     chat_parsing = pytest.importorskip("transformers.utils.chat_parsing", reason="make test-response-templates brings it")
-    functions = [{"type": "function", "function": {"name": one.name, "parameters": dict(one.parameters)}} for one in tools]
+    functions = [{"type": "function", "function": {"name": tool.name, "parameters": dict(tool.parameters)}} for tool in tools]
     return chat_parsing.ResponseParser(spec, prefix=ANCHOR, tools=functions)
 
 
@@ -59,8 +59,10 @@ def test_a_tokenizer_saves_and_uses_the_template_that_we_write_and_we_read_what_
     tokenizer.response_template = spec
     tokenizer.save_pretrained(tmp_path)
     loaded = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    answer = next(one for one in answers(format) if one.calls and one.content)
-    functions = [{"type": "function", "function": {"name": one.name, "parameters": dict(one.parameters)}} for one in answer.tools]
+    answer = next(answer for answer in answers(format) if answer.calls and answer.content)
+    functions = [
+        {"type": "function", "function": {"name": tool.name, "parameters": dict(tool.parameters)}} for tool in answer.tools
+    ]
     message = loaded.parse_response(answer.text + END, prefix=ANCHOR, tools=functions)
     assert [(call["function"]["name"], call["function"]["arguments"]) for call in message["tool_calls"]] == answer.calls
     ours = format_in(tmp_path / "tokenizer_config.json")

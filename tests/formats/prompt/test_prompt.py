@@ -144,8 +144,8 @@ def test_every_real_template_gives_a_prompt_with_all_that_was_said(path: Path, t
 def test_qwen_is_shown_tools_calls_and_results_as_it_was_tuned_on_them() -> None:
     look = Tool("look", "Look there.", {"type": "object", "properties": {"at": {"type": "string"}}, "required": ["at"]})
     call = Call("look", {"at": "Bern"}, "c1")
-    told = (Message.user("Rain?"), Message.assistant(calls=[call]), Message.tool(Result("c1", "look", "sunny")))
-    text = prompt_for(Request((Message.system("Be brief."), *told), (look,)), (look,), Template(QWEN), HERMES).text
+    output = (Message.user("Rain?"), Message.assistant(calls=[call]), Message.tool(Result("c1", "look", "sunny")))
+    text = prompt_for(Request((Message.system("Be brief."), *output), (look,)), (look,), Template(QWEN), HERMES).text
     declared = {"type": "function", "function": {"name": "look", "description": "Look there.", "parameters": look.parameters}}
     system, *turns = text.split("<|im_end|>\n")
     assert system.startswith("<|im_start|>system\nBe brief.\n\n# Tools\n\n")

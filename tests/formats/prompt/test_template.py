@@ -98,7 +98,7 @@ def test_a_template_gets_calls_in_the_shape_it_wants(name: str) -> None:
     template = Template(body)
     assert name in template.traits.adaptations
     calls = [call("1", x="é"), call("2", x="b")] if name == "one call a message" else [call("1", x="é")]
-    results = [{"role": "tool", "tool_call_id": one["id"], "content": f"r{one['id']}"} for one in calls]
+    results = [{"role": "tool", "tool_call_id": item["id"], "content": f"r{item['id']}"} for item in calls]
     text = template.render([USER, {"role": "assistant", "content": None, "tool_calls": calls}, *results])
     assert '{"x": "é"}' in text
     assert "r1" in text
@@ -133,7 +133,7 @@ def test_a_template_that_wants_content_in_parts_gets_them() -> None:
 def test_no_adaptation_changes_a_plain_conversation_that_needs_none() -> None:
     given = TemplateInput([USER, {"role": "assistant", "content": "Hello"}, USER], [TOOL])
     changing = {"content in parts", "bare tools", "schemas spelt out", "tools also as JSON text in `functions`"}
-    names = [one.name for one in ADAPTATIONS if one.name not in changing]
+    names = [item.name for item in ADAPTATIONS if item.name not in changing]
     assert adapt(given, names) == given
 
 
@@ -179,9 +179,9 @@ def test_families_that_know_tools_are_shown_them_by_their_own_template(name: str
 @needs_corpus
 def test_most_real_templates_show_tools_calls_and_results_themselves() -> None:
     traits = [real(path).traits for path in REAL]
-    assert sum(one.tools for one in traits) >= 61
-    assert sum(one.calls for one in traits) >= 61
-    assert sum(one.results for one in traits) >= 65
+    assert sum(trait.tools for trait in traits) >= 61
+    assert sum(trait.calls for trait in traits) >= 61
+    assert sum(trait.results for trait in traits) >= 65
 
 
 def test_a_loop_tells_what_has_changed():

@@ -24,7 +24,7 @@ from callsmith.models.tool_prompts import tool_prompts
 from tests.formats.prompt.test_histories import HISTORIES
 from tests.formats.templates import REAL, needs_corpus, real
 
-SHIPPED = [one for one in tool_prompts().values() if not one.is_template]
+SHIPPED = [tool_prompt for tool_prompt in tool_prompts().values() if not tool_prompt.is_template]
 EACH = pytest.mark.parametrize("asked", SHIPPED, ids=lambda one: one.name)
 WEATHER = Tool(
     "get_weather",
@@ -108,7 +108,7 @@ def test_as_python_every_tool_is_a_function_that_python_can_read():
 def test_as_python_parameters_have_their_types_and_defaults_and_the_required_ones_come_first():
     [weather] = ast.parse(list_as_python([WEATHER])).body
     assert isinstance(weather, ast.FunctionDef)
-    types = {one.arg: ast.unparse(one.annotation) for one in weather.args.args if one.annotation}
+    types = {arg.arg: ast.unparse(arg.annotation) for arg in weather.args.args if arg.annotation}
     assert types == {
         "city": "str",
         "unit": "Literal['celsius', 'kelvin']",
@@ -119,7 +119,7 @@ def test_as_python_parameters_have_their_types_and_defaults_and_the_required_one
         "either": "int | bool",
         "any": "Any",
     }
-    names = [one.arg for one in weather.args.args]
+    names = [arg.arg for arg in weather.args.args]
     defaults = dict(zip(names[-len(weather.args.defaults) :], map(ast.unparse, weather.args.defaults), strict=True))
     assert names[0] == "city" and "city" not in defaults
     assert (defaults["unit"], defaults["days"]) == ("'celsius'", "None")
@@ -171,7 +171,7 @@ def test_what_is_shown_is_nothing_but_words_and_none_of_them_are_lost(asked: Too
     assert not any(message.calls or message.role == "tool" for message in shown)
     for text in ("Let me see.", "22 and sunny", "9 and wet", "Sun in Paris, rain in Rome.", "And how late is it?", "noon"):
         assert said(shown).count(text) == 1
-    assert [one.role for one in shown] == ["system", "user", "assistant", "user", "assistant", "user", "assistant", "user"]
+    assert [item.role for item in shown] == ["system", "user", "assistant", "user", "assistant", "user", "assistant", "user"]
 
 
 @EACH
@@ -295,7 +295,7 @@ def templates() -> list[Template]:
 def check_prompts(asked: ToolPrompt, template: Template) -> None:
     for choice in (Choice("required"), Choice(), Choice("none")):
         made = prompt(asked, template, choice, *TURNS)
-        places = [made.text.index(one) for one in ("parrot", "in Paris and in Rome?", "9 and wet", "how late is it?", "noon")]
+        places = [made.text.index(item) for item in ("parrot", "in Paris and in Rome?", "9 and wet", "how late is it?", "noon")]
         assert places == sorted(places)
         assert ("The time." in made.text) == (choice.mode != "none") and made.text.count("You are a parrot.") == 1
         assert made.text.endswith(asked.opening) == made.opened.endswith(asked.opening) == (choice.mode == "required")
@@ -372,7 +372,7 @@ def test_the_template_s_own_way_changes_nothing():
     ],
 )
 def test_a_place_or_a_field_that_is_missing_is_named(field: str, text: str, named: str):
-    given = {one.name: getattr(SHIPPED[0], one.name) for one in fields(ToolPrompt)}
+    given = {field.name: getattr(SHIPPED[0], field.name) for field in fields(ToolPrompt)}
     with pytest.raises(UsageError, match=named) as caught:
         ToolPrompt(**given | {"name": "mine", field: text})
     assert "mine" in str(caught.value) and field in str(caught.value) and caught.value.field == field

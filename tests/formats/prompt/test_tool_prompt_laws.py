@@ -21,7 +21,7 @@ from callsmith.models.tool_prompts import tool_prompts
 from tests.effort import tries
 from tests.formats.laws import CHUNKS, calls_in, check_order, read_in_chunks, rounds, text_in
 
-SHIPPED = [one for one in tool_prompts().values() if not one.is_template]
+SHIPPED = [tool_prompt for tool_prompt in tool_prompts().values() if not tool_prompt.is_template]
 EACH = pytest.mark.parametrize("asked", SHIPPED, ids=lambda one: one.name)
 generated = settings(max_examples=tries(12, 60), deadline=None, suppress_health_check=list(HealthCheck))
 TEMPLATE = Template(CHATML)
@@ -85,7 +85,7 @@ def test_an_answer_is_read_from_behind_the_opening_at_every_chunking(asked: Tool
     for size in (len(rest), *CHUNKS):
         reader = Reader(format, tools, opened)
         pieces = [rest[at : at + size] for at in range(0, len(rest), size)]
-        events: list[ModelEvent] = merge_deltas([event for one in pieces for event in reader.feed(one)] + reader.close())
+        events: list[ModelEvent] = merge_deltas([event for piece in pieces for event in reader.feed(piece)] + reader.close())
         check_order(events)
         assert calls_in(events) == pairs(calls)
         assert not text_in(events)

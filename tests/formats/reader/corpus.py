@@ -44,7 +44,11 @@ class Case:
     @property
     def tools(self) -> list[Tool]:
         functions = [entry.get("function", entry) for entry in self.row.get("tools") or []]
-        return [Tool(one["name"], "", one.get("parameters") or {}) for one in functions if TOOL_NAME.fullmatch(one["name"])]
+        return [
+            Tool(function["name"], "", function.get("parameters") or {})
+            for function in functions
+            if TOOL_NAME.fullmatch(function["name"])
+        ]
 
     @property
     def opened(self) -> str:

@@ -126,7 +126,7 @@ def test_a_recursive_reference_with_something_beside_it_ends() -> None:
         ({"type": "string", "pattern": "^(?!a)"}, {("", "pattern")}),
         ({"type": "string", "pattern": r"(a)\1"}, {("", "pattern")}),
         ({"oneOf": [{"minimum": 1}, {"maximum": 5}]}, {("", "oneOf")}),
-        ({"oneOf": [{"properties": {"k": {"const": one}}, "required": ["k"]} for one in "ab"]}, set()),
+        ({"oneOf": [{"properties": {"k": {"const": text}}, "required": ["k"]} for text in "ab"]}, set()),
         ({"oneOf": [{"properties": {"a": INTEGER}}, {"properties": {"b": INTEGER}}]}, {("", "oneOf")}),  # {} fits both
         ({"if": {"minimum": 1}, "then": {"maximum": 5}}, {("", "if"), ("", "then")}),
         ({"then": {"maximum": 5}}, set()),  # without an `if` it says nothing

@@ -302,14 +302,14 @@ def _target(root: Any, reference: str) -> Any:
 
 def _joined(schemas: list[Any]) -> Any:
     out: dict[str, Any] = {}
-    for one in schemas:
-        if isinstance(one, dict):
+    for schema in schemas:
+        if isinstance(schema, dict):
             out |= {
-                **one,
+                **schema,
                 **{
-                    key: {**out.get(key, {}), **one[key]} if key == "properties" else [*out.get(key, []), *one[key]]
+                    key: {**out.get(key, {}), **schema[key]} if key == "properties" else [*out.get(key, []), *schema[key]]
                     for key in ("properties", "required")
-                    if key in one
+                    if key in schema
                 },
             }
     return out
@@ -348,21 +348,21 @@ def bfcl_cases(corpus: Path, count: int | None = None) -> Iterator[Case]:
     made = 0
     with gzip.open(corpus / "bfcl_gold.jsonl.gz", "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines):
-            told = json.loads(line)
-            tools = {tool["function"]["name"]: tool["function"]["parameters"] for tool in told["tools"]}
-            for call in told["gold"] or ():
+            body = json.loads(line)
+            tools = {tool["function"]["name"]: tool["function"]["parameters"] for tool in body["tools"]}
+            for call in body["gold"] or ():
                 if call["name"] not in tools or (count is not None and made >= count):
                     continue
                 made += 1
                 maker = Maker(number)
                 spoilt = (maker.spoilt(call["arguments"]) for _ in range(6))
-                yield judged(closed(tools[call["name"]]), iter((call["arguments"], *spoilt)), told["id"])
+                yield judged(closed(tools[call["name"]]), iter((call["arguments"], *spoilt)), body["id"])
 
 
 def closed(schema: Any) -> Any:
     """The schema as the grammars of calls take it: an object that lists its properties has no others."""
     if isinstance(schema, list):
-        return [closed(one) for one in schema]
+        return [closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     made = {key: closed(one) for key, one in schema.items()}

@@ -193,8 +193,8 @@ class Converter:
         if not answer:
             self._process.wait()
             return None
-        told = json.loads(answer)
-        return told["text"], told["seconds"]
+        body = json.loads(answer)
+        return body["text"], body["seconds"]
 
     def close(self) -> None:
         if self._process is not None and self._process.poll() is None:

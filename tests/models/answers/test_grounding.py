@@ -225,7 +225,7 @@ def test_what_a_call_may_rely_on_is_all_but_what_the_model_said_beside_calls():
             Message.assistant("SAID"),
         ]
     )
-    assert all(one in said for one in ("RULES", "ASKED", "Zoe", "FOUND", "SAID")) and "GUESSED" not in said
+    assert all(text in said for text in ("RULES", "ASKED", "Zoe", "FOUND", "SAID")) and "GUESSED" not in said
 
 
 # -- which calls of an answer stand

@@ -132,7 +132,7 @@ async def test_thoughts_and_the_start_are_never_withheld():
 
 
 async def test_the_log_probabilities_stay_with_their_text():
-    tokens = [Text(one, (TokenLogprob(one.encode(), -1.0),)) for one in ("{", '"city"', ": 1", "}")]
+    tokens = [Text(text, (TokenLogprob(text.encode(), -1.0),)) for text in ("{", '"city"', ": 1", "}")]
     events, _ = await read(Source([Started(Usage()), *tokens, Stopped("stop")]))
     assert events[1:-1] == tokens
 

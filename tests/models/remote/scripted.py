@@ -82,7 +82,7 @@ def remote(
     dialect = dialect_named(api)
     known = providers()[provider] if provider else Provider("")
     servers = [server] if isinstance(server, str | Scripted) else server
-    urls = [dialect.base_url(one if isinstance(one, str) else one.url) for one in servers]
+    urls = [dialect.base_url(server if isinstance(server, str) else server.url) for server in servers]
     upstream = Upstream(urls, headers=dialect.headers("secret-key"), retry_policy=QUICK)
     traits = {"provider": provider, "key_variable": "THE_KEY", **traits}
     return RemoteModel(upstream, dialect, "gpt", quirks or known.quirks.get(api, Quirks()), RemoteTraits(**traits))

@@ -194,7 +194,7 @@ async def test_lost_arguments_are_asked_for_again() -> None:
 async def test_where_the_upstream_is_trusted_arguments_stream() -> None:
     pieces = [
         call_delta("weather", ""),
-        *({"tool_calls": [{"index": 0, "function": {"arguments": one}}]} for one in ('{"ci', 'ty": ', '"Bonn"}')),
+        *({"tool_calls": [{"index": 0, "function": {"arguments": item}}]} for item in ('{"ci', 'ty": ', '"Bonn"}')),
     ]
     async with scripted(chat(*pieces, finish="tool_calls")) as server:
         events = await answer(remote(server, provider="openai"))

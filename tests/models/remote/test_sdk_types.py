@@ -181,7 +181,7 @@ async def test_each_gives_well_formed_frames_of_a_call_for_one_prompt(who: str) 
     async with scripted(said) as server:
         model = remote(server, api, provider=provider)
         LlmService(bus, {"m": model}).register()
-        frames = [one async for one in bus.stream("llm.chat", (2, 0), chat_body("The weather in Bonn?", tools=[tool]))]
+        frames = [item async for item in bus.stream("llm.chat", (2, 0), chat_body("The weather in Bonn?", tools=[tool]))]
         await model.close()
     deltas = [frame.data for frame in frames if frame.event == "tool_call_delta"]
     (call,) = [frame.data for frame in frames if frame.event == "tool_call"]

@@ -28,8 +28,8 @@ def header(head: str, name: str) -> str | None:
 def ids(server: Scripted) -> list[str | None]:
     """The ids of the requests that came; each is the same under every name."""
     found = [{header(head, name) for name in NAMES} for head in server.headers]
-    assert all(len(one) == 1 for one in found)
-    return [next(iter(one)) for one in found]
+    assert all(len(item) == 1 for item in found)
+    return [next(iter(item)) for item in found]
 
 
 async def test_a_conversation_has_one_id_under_every_name() -> None:

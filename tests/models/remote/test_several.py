@@ -31,8 +31,8 @@ async def dies(writer: asyncio.StreamWriter) -> None:
 
 def breaks_off(*said: bytes) -> Speak:
     async def speak(writer: asyncio.StreamWriter) -> None:
-        for one in said:
-            writer.write(one)
+        for item in said:
+            writer.write(item)
             await writer.drain()
             await asyncio.sleep(0.02)
         writer.transport.abort()
@@ -97,9 +97,9 @@ async def test_a_server_that_is_down_costs_nothing_but_a_connection_and_is_asked
         port = int(down.url.rpartition(":")[2])
         await stack.aclose()
         assert await said(model, request) == "fine"
-        assert [one.state for one in model.upstream.replicas.status()] == ["down", "up"]
+        assert [replica.state for replica in model.upstream.replicas.status()] == ["down", "up"]
         assert await said(model, request) == "fine"
-        assert [one.requests for one in model.upstream.replicas.status()] == [1, 2]
+        assert [replica.requests for replica in model.upstream.replicas.status()] == [1, 2]
         async with await asyncio.start_server(down.answer, "127.0.0.1", port):
             await until(lambda: not model.upstream.replicas.all[0].is_down)
             assert down.paths == ["/models"]

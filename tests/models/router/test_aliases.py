@@ -30,6 +30,6 @@ def test_an_alias_may_name_another_and_also_what_a_pattern_fits():
     ],
 )
 def test_aliases_that_come_to_no_model_are_errors_of_the_configuration(aliases, words):
-    with pytest.raises(UsageError, match=words) as told:
+    with pytest.raises(UsageError, match=words) as raised:
         Aliases(aliases, MODELS)
-    assert told.value.field == f"aliases.{next(iter(aliases))}"
+    assert raised.value.field == f"aliases.{next(iter(aliases))}"

@@ -89,8 +89,8 @@ async def test_a_failed_opening_is_told_to_all_who_wait_and_is_tried_again_later
     asking = [asyncio.create_task(ask(model)) for _ in range(3)]
     await until(lambda: opener.calls)
     opener.allowed.set()
-    told = await asyncio.gather(*asking, return_exceptions=True)
-    assert all(isinstance(one, ModelError) and words in one.message for one in told)
+    output = await asyncio.gather(*asking, return_exceptions=True)
+    assert all(isinstance(item, ModelError) and words in item.message for item in output)
     assert (model.status.state, model.status.failures, opener.calls) == ("failed", 1, 1) and words in model.status.error
     assert await ask(model) == "Hello"
     assert (model.status.state, model.status.error, model.status.loads) == ("loaded", "", 1)
@@ -125,7 +125,7 @@ async def test_an_answer_is_finished_before_the_model_is_unloaded():
         await model.unload()
         assert not opener.opened[-1].is_closed
     await until(lambda: opener.opened[-1].is_closed)
-    assert not any(one.cut_off for one in opener.opened)
+    assert not any(item.cut_off for item in opener.opened)
 
 
 async def test_a_request_that_arrives_during_the_unloading_waits_and_has_it_opened_again():
@@ -158,8 +158,8 @@ async def test_no_request_is_lost_while_models_come_and_go():
 
     *answers, _ = await asyncio.gather(*(several() for _ in range(10)), unloading())
     assert answers == [["ab"] * 4] * 10
-    assert not any(one.cut_off for one in opener.opened) and len(opener.opened) > 1
-    assert sum(not one.is_closed for one in opener.opened) <= 1
+    assert not any(item.cut_off for item in opener.opened) and len(opener.opened) > 1
+    assert sum(not item.is_closed for item in opener.opened) <= 1
 
 
 async def test_a_request_can_say_how_long_the_model_stays_until_it_is_unloaded():
@@ -235,7 +235,7 @@ async def test_the_model_that_was_not_asked_for_longest_makes_room():
     a, b, c = (sized(name, 100, budget) for name in "abc")
     for model in (a, b, a, c):
         await ask(model)
-    assert [one.status.state for one in (a, b, c)] == ["loaded", "unloaded", "loaded"] and budget.used == 200
+    assert [item.status.state for item in (a, b, c)] == ["loaded", "unloaded", "loaded"] and budget.used == 200
 
 
 async def test_nothing_is_unloaded_where_there_is_room():
@@ -243,7 +243,7 @@ async def test_nothing_is_unloaded_where_there_is_room():
     models = [sized(name, 100, budget) for name in "abc"]
     for model in models:
         await ask(model)
-    assert {one.status.state for one in models} == {"loaded"}
+    assert {model.status.state for model in models} == {"loaded"}
 
 
 async def test_a_model_in_use_is_waited_for_and_idle_ones_stay_until_that_helps():
@@ -262,18 +262,18 @@ async def test_where_nothing_can_go_the_client_is_told_when_to_come_again():
     budget = MemoryBudget(150, patience=0.01)
     a, b = sized("a", 100, budget), sized("b", 100, budget)
     async with in_use(a):
-        with pytest.raises(Unavailable, match="no room for b now: a in use") as told:
+        with pytest.raises(Unavailable, match="no room for b now: a in use") as raised:
             await ask(b)
-    assert told.value.retryable and told.value.seconds
+    assert raised.value.retryable and raised.value.seconds
     assert await ask(b) == "Hello" and a.status.state == "unloaded"
 
 
 async def test_a_model_that_is_larger_than_all_there_is_says_so_at_once():
     opener = Opener()
     model = sized("large", 3 * 10**9, MemoryBudget(2 * 10**9), opener)
-    with pytest.raises(Unavailable, match=r"large needs about 3.0 GB, and models may take 2.0 GB together") as told:
+    with pytest.raises(Unavailable, match=r"large needs about 3.0 GB, and models may take 2.0 GB together") as raised:
         await ask(model)
-    assert not told.value.retryable and not opener.calls
+    assert not raised.value.retryable and not opener.calls
 
 
 async def test_the_memory_of_a_model_that_could_not_be_opened_is_free_again():

@@ -35,7 +35,7 @@ def test_what_was_measured_counts_before_a_preset_and_behind_the_user():
     assert traits(Options(policy="auto", auto_guarded=False)).policy == "auto"
     assert not traits(Options(auto_guarded=False)).auto_guarded
     assert traits(info=EngineInfo("Qwen2 0.5B", weights=WeightsInfo(size=78))).policy == "auto"
-    assert [one.model for one in all_measured().values()] == ["mine", "other"]
+    assert [item.model for item in all_measured().values()] == ["mine", "other"]
 
 
 @pytest.mark.req("R222")

@@ -34,7 +34,7 @@ async def test_a_saved_conversation_is_loaded_as_it_was(tmp_path: Path):
     assert (again.id, again.messages, again.pending) == (first.id, first.messages, first.pending)
     assert (await again.decide("c1", Approved())).text == "Sent."
     assert (model.asked[0].messages[0], desk.contexts[-1].subject) == (Message.system("Be brief."), "ada")
-    assert [one.name for one in tmp_path.iterdir()] == ["talk.json"]
+    assert [path.name for path in tmp_path.iterdir()] == ["talk.json"]
     assert path.stat().st_mode & 0o077 == 0
 
 

@@ -244,9 +244,9 @@ async def test_what_is_found_is_shown_and_called():
         assert [result.name for result in finished(events)] == [*[FIND_TOOLS for _ in searches], "current_weather"]
         assert ended(events).messages[-1].content == "It rains."
         *before, calling, _ = (asked.prompt.text for asked in model.engine.asked)
-        assert not any("current_weather" in one or "get_order" in one for one in before)
+        assert not any("current_weather" in item or "get_order" in item for item in before)
         assert (WEATHER.description in calling, "Where." in calling, "get_order" in calling) == (True, True, False)
-        longest = max([await model.engine.count(one) for one in (*before, calling)])
+        longest = max([await model.engine.count(item) for item in (*before, calling)])
         assert await model.count(replace(ASKED, tools=MANY)) > 20 * longest
 
 

@@ -112,8 +112,8 @@ async def test_calls_in_a_cycle_are_found_out(length: int):
     cycle = [(calls("weather", city=str(number)), "mild") for number in range(length)]
     assert not hint_in(await asked("cycles", *cycle, *cycle[:-1]))
     twice = await asked("cycles", *cycle, *cycle)
-    told = "; ".join(f'weather {{"city": "{number}"}} -> mild' for number in range(length))
-    assert hint_in(twice) == f"\n(system: tool results — {told}. {SAME} {ANSWER})"
+    text = "; ".join(f'weather {{"city": "{number}"}} -> mild' for number in range(length))
+    assert hint_in(twice) == f"\n(system: tool results — {text}. {SAME} {ANSWER})"
     assert twice.choice == Choice()
     assert (await asked("cycles", *cycle, *cycle, *cycle)).choice == Choice("none")
 
@@ -257,11 +257,11 @@ async def test_a_small_model_that_would_call_for_ever_answers_in_the_end_and_the
 
 def deciding(model: FakeModel, answers: Callable[[Request], list[ModelEvent]]) -> FakeModel:
     """The model, giving answers that depend on what it is asked."""
-    told = model.stream
+    output = model.stream
 
     def stream(request: Request) -> AsyncIterator[ModelEvent]:
         model.answers = [answers(request)]
-        return told(request)
+        return output(request)
 
     model.stream = stream
     return model
@@ -324,7 +324,7 @@ async def test_calls_that_a_client_runs_are_guarded_from_the_history_alone(on: b
     end = events[-1]
     assert isinstance(end, Stopped)
     assert (end.reason, end.report.taken_back) == (("stop", ("repeated_call",)) if on else ("calls", ()))
-    assert [LINE in one.prompt.text for one in engine.asked] == [False, True][: len(engine.asked)]
+    assert [LINE in request.prompt.text for request in engine.asked] == [False, True][: len(engine.asked)]
 
 
 @pytest.mark.req("R214")
@@ -333,8 +333,8 @@ async def test_a_model_whose_first_call_is_constrained_is_guarded_all_the_same()
     request = Request((QUESTION,), policy="required_first_hop")
     events = [event async for event in run(guarded(model), Functions(weather), request)]
     assert isinstance(events[-1], TurnEnded)
-    assert [one.grammar is not None for one in engine.asked] == [True, False, False]
-    assert [LINE in one.prompt.text for one in engine.asked] == [False, False, True]
+    assert [request.grammar is not None for request in engine.asked] == [True, False, False]
+    assert [LINE in request.prompt.text for request in engine.asked] == [False, False, True]
 
 
 async def test_a_run_has_the_guards_its_model_needs_and_others_where_they_are_named():
@@ -342,7 +342,7 @@ async def test_a_run_has_the_guards_its_model_needs_and_others_where_they_are_na
         model, engine = small_model(CALLING, CALLING, "It is mild.")
         events = [event async for event in run(model, Functions(weather), Request((QUESTION,)), guards=guards)]
         assert sum(isinstance(event, ToolFinished) for event in events) == runs
-        assert any(LINE in one.prompt.text for one in engine.asked) == (guards is None)
+        assert any(LINE in request.prompt.text for request in engine.asked) == (guards is None)
 
 
 @pytest.mark.req("R102")
@@ -352,6 +352,6 @@ def test_chat_guards_small_models_unless_told_not_to(monkeypatch: pytest.MonkeyP
     engine = Scripted([call, call, call, "It is mild."])
     engine.info = replace(engine.info, name="SmolLM2 135M Instruct")
     monkeypatch.setattr(opening, "_engine", lambda *_: engine)
-    told = CliRunner().invoke(app, ["chat", "--model", "scripted:small", *switches, "What is the weather in Bonn?"])
-    assert told.stdout.splitlines()[-1] == "It is mild."
+    result = CliRunner().invoke(app, ["chat", "--model", "scripted:small", *switches, "What is the weather in Bonn?"])
+    assert result.stdout.splitlines()[-1] == "It is mild."
     assert (ANSWER in engine.asked[-1].prompt.text) == (not switches)

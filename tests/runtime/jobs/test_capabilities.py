@@ -42,6 +42,6 @@ async def test_a_capability_that_streams_becomes_a_job_with_its_progress_and_res
     async for item in jobs.follow(job):
         followed.append(item)
         go.set()
-    assert [(one.current, one.total) for one in followed if isinstance(one, ToolProgress)] == [(1, 2), (2, 2)]
+    assert [(item.current, item.total) for item in followed if isinstance(item, ToolProgress)] == [(1, 2), (2, 2)]
     assert isinstance(followed[-1], Job)
     assert followed[-1].result == Result("c1", "img_generate", '{"image_cid": "cid of a cat"}')

@@ -72,8 +72,8 @@ async def test_the_model_is_told_of_a_job_and_gets_the_result_with_the_next_thin
     assert (user.content, call.calls[0].name, call.calls[0].arguments) == ("And now?", "job_result", {"job": job.id})
     assert result.call_id == call.calls[0].id
     assert result.content.startswith('{"image": "a cat.png"}\n(This is the result of draw {"what": "a cat"}')
-    assert "job_result" in [one.name for one in model.asked[-1].tools]
-    assert [one.delivered for one in await conversation.jobs()] == [True]
+    assert "job_result" in [listed_tool.name for listed_tool in model.asked[-1].tools]
+    assert [job.delivered for job in await conversation.jobs()] == [True]
 
 
 @pytest.mark.req("R217")
@@ -106,7 +106,7 @@ async def test_the_model_can_wait_for_a_job_and_its_progress_is_seen():
     (still,) = finished(events)
     assert (still.content, still.code) == (f"{id} is still running (1 of 3, drawing).", "accepted")
     events = await everything(wait(60), toolset)
-    assert [(one.current, one.total) for one in events if isinstance(one, ToolProgress)] == [(1, 3), (2, 3), (3, 3)]
+    assert [(event.current, event.total) for event in events if isinstance(event, ToolProgress)] == [(1, 3), (2, 3), (3, 3)]
     assert finished(events)[0].text.startswith('{"image": "a cat.png"}')
     (unknown,) = finished(await everything(FakeModel(calls(Call("job_result", {"job": "job_0"}, "c3")), says("…")), toolset))
     assert unknown.code == "not_found"
@@ -144,7 +144,7 @@ async def test_what_needs_approval_is_asked_about_first_and_then_goes_on_in_the_
     studio = Studio(side_effects=True)
     conversation = Conversation(FakeModel(calls(DRAW), says("I am drawing.")), Confirmed(studio.tools))
     reply = await conversation.send("Draw a cat.")
-    assert [one.call.name for one in reply.pending] == ["draw"]
+    assert [item.call.name for item in reply.pending] == ["draw"]
     assert (await conversation.jobs(), studio.drawn) == ((), [])
     reply = await conversation.decide("c1", Approved({"what": "a dog"}))
     assert (reply.text, [job.status for job in await conversation.jobs()]) == ("I am drawing.", ["running"])
@@ -164,10 +164,10 @@ async def test_a_call_that_makes_no_sense_is_no_job():
 async def test_other_tools_are_as_they_were_and_patterns_name_more():
     jobs, studio = Jobs(), Studio()
     look = FakeModel(calls(Call("look", {}, "c1")), says("…"))
-    assert [one.content for one in finished(await everything(look, BackgroundTools(studio.tools, jobs)))] == ["nothing new"]
-    assert [one.name for one in await BackgroundTools(Functions(len), jobs).tools()] == ["len"]
+    assert [item.content for item in finished(await everything(look, BackgroundTools(studio.tools, jobs)))] == ["nothing new"]
+    assert [listed_tool.name for listed_tool in await BackgroundTools(Functions(len), jobs).tools()] == ["len"]
     named = BackgroundTools(Functions(tool(name="look")(lambda: 1)), jobs, ["lo*"])
-    assert [one.name for one in await named.tools()] == ["look", "job_result"]
+    assert [listed_tool.name for listed_tool in await named.tools()] == ["look", "job_result"]
 
 
 @virtual_time
@@ -287,7 +287,7 @@ async def test_a_job_that_somebody_ended_elsewhere_stops_here():
     (job,) = await there.list()
     await there.cancel(job)
     await asyncio.sleep(5)
-    assert ([one.status for one in await here.list()], studio.stopped) == (["cancelled"], 1)
+    assert ([item.status for item in await here.list()], studio.stopped) == (["cancelled"], 1)
 
 
 @virtual_time

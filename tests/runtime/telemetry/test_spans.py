@@ -46,7 +46,7 @@ def fall() -> str:
 @pytest.mark.req("R221")
 async def test_a_turn_is_a_span_and_each_call_one_inside_it(spans: tuple[Spans, InMemorySpanExporter]):
     greeted, fell, turn = await spanned(*spans)
-    assert [one.name for one in (greeted, fell, turn)] == ["execute_tool greet", "execute_tool fall", "invoke_agent parrot"]
+    assert [item.name for item in (greeted, fell, turn)] == ["execute_tool greet", "execute_tool fall", "invoke_agent parrot"]
     assert turn.attributes["gen_ai.operation.name"] == "invoke_agent"
     assert turn.attributes["gen_ai.request.model"] == "parrot"
     assert (turn.attributes["gen_ai.usage.input_tokens"], turn.attributes["gen_ai.usage.output_tokens"]) == (30, 8)
@@ -64,7 +64,7 @@ async def test_a_turn_is_a_span_and_each_call_one_inside_it(spans: tuple[Spans, 
 
 @pytest.mark.req("R221")
 async def test_spans_show_arguments_only_where_that_is_asked_for(spans: tuple[Spans, InMemorySpanExporter]):
-    assert not any(SECRET in one.to_json() for one in await spanned(*spans))
+    assert not any(SECRET in item.to_json() for item in await spanned(*spans))
     shown = (await spanned(*spans, show=True))[3]
     assert shown.attributes["gen_ai.tool.call.arguments"] == json.dumps({"to": SECRET})
     assert shown.attributes["gen_ai.tool.call.result"] == f"hello {SECRET}"

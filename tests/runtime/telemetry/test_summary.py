@@ -78,7 +78,7 @@ def test_a_turn_that_took_no_time_has_no_speed():
 
 def test_decisions_are_counted_and_those_to_call_among_them():
     decisions = [CallDecision(True, 1.3, -1.5), CallDecision(False, -2.0, -1.5), CallDecision(False, -9.0, 0.0), None]
-    [minute] = summarize([TurnRecord(NOW, "m", decision=one) for one in decisions], NOW, 1).minutes
+    [minute] = summarize([TurnRecord(NOW, "m", decision=decision) for decision in decisions], NOW, 1).minutes
     assert (minute.turns, minute.decided, minute.decided_to_call) == (4, 3, 1)
 
 

@@ -51,7 +51,7 @@ async def ask(asking: httpx2.AsyncClient, **body: Any) -> Any:
 
 async def asked(asking: httpx2.AsyncClient, **body: Any) -> list[str]:
     """Ask for something that has to be approved: the ids of the approvals."""
-    return [one["id"] for one in (await ask(asking, **body))["callsmith"]["approvals"]]
+    return [approval["id"] for approval in (await ask(asking, **body))["callsmith"]["approvals"]]
 
 
 async def listed(asking: httpx2.AsyncClient, **query: Any) -> list[Any]:

@@ -30,7 +30,7 @@ async def test_a_call_waits_in_the_store_and_runs_when_somebody_says_yes():
     shop, model, store = Shop(), FakeModel(calls(PAY), says("Done.")), SqliteStore()
     async with http(create_app({"m": model}, tools=shop.tools, store=store)) as asking:
         said = await ask(asking)
-        (id,) = [one["id"] for one in said["callsmith"]["approvals"]]
+        (id,) = [approval["id"] for approval in said["callsmith"]["approvals"]]
         assert f"/v1/approvals/{id}" in said["choices"][0]["message"]["content"]
         (waiting,) = await listed(asking)
         assert waiting == (await asking.get(f"/v1/approvals/{id}")).json()
@@ -45,15 +45,15 @@ async def test_a_call_waits_in_the_store_and_runs_when_somebody_says_yes():
         assert done["answer"]["usage"]["prompt_tokens"] == 7
         assert tool_results(model) == ["paid 5"]
         assert await listed(asking) == []
-        assert [one["status"] for one in await listed(asking, status="all")] == ["done"]
-    assert [(one.data["event"], one.data.get("status")) for one in await store.audit()] == [
+        assert [item["status"] for item in await listed(asking, status="all")] == ["done"]
+    assert [(record.data["event"], record.data.get("status")) for record in await store.audit()] == [
         ("decided", "approved"),
         ("started", None),
         ("answered", "done"),
     ]
     # what was said is stored no longer than needed
     assert await store.list("paused_run") == ()
-    assert [one.data for one in await store.list("held_run")] == [""]
+    assert [document.data for document in await store.list("held_run")] == [""]
 
 
 async def test_a_no_is_told_to_the_model_with_its_reason():
@@ -90,9 +90,9 @@ async def test_of_two_answers_at_once_one_counts():
         (id,) = await asked(asking)
         words = [asking.post(f"/v1/approvals/{id}", json={"approve": yes}) for yes in (True, True, False, True)]
         answers = await asyncio.gather(*words)
-        assert sorted(one.status_code for one in answers) == [200, 409, 409, 409]
-        [winner] = [one.json() for one in answers if one.status_code == 200]
-        for refused in (one.json() for one in answers if one.status_code == 409):
+        assert sorted(item.status_code for item in answers) == [200, 409, 409, 409]
+        [winner] = [item.json() for item in answers if item.status_code == 200]
+        for refused in (item.json() for item in answers if item.status_code == 409):
             assert (refused["error"]["code"], refused["approval"]["id"]) == ("already_answered", id)
             assert "has been answered" in refused["error"]["message"]
             assert refused["approval"]["decision"] == winner["decision"]
@@ -105,7 +105,10 @@ async def test_calls_of_one_answer_are_approved_one_by_one():
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         first, second = await asked(asking)
         half = await answer(asking, second, approve=True)
-        assert (half["answer"]["stop_reason"], [one["id"] for one in half["answer"]["approvals"]]) == ("confirmation", [first])
+        assert (half["answer"]["stop_reason"], [approval["id"] for approval in half["answer"]["approvals"]]) == (
+            "confirmation",
+            [first],
+        )
         assert shop.paid == [("tip", 1)]
         whole = await answer(asking, first, approve=True)
     assert whole["answer"]["text"] == "Done."
@@ -118,7 +121,7 @@ async def test_two_approvals_of_one_run_can_be_given_at_once():
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         both = await asyncio.gather(*(answer(asking, id, approve=True) for id in await asked(asking)))
     assert sorted(shop.paid) == [("pay", 5), ("tip", 1)]
-    assert [one["answer"]["text"] for one in both if one["answer"] and one["answer"]["text"]] == ["Done."]
+    assert [item["answer"]["text"] for item in both if item["answer"] and item["answer"]["text"]] == ["Done."]
     assert len(model.asked) == 2
 
 
@@ -138,7 +141,7 @@ async def test_a_call_that_is_made_again_with_the_same_id_is_asked_about_again()
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         (first,) = await asked(asking, session_id="s1")
         again = (await answer(asking, first, approve=True))["answer"]["approvals"]
-        (second,) = [one["id"] for one in again]
+        (second,) = [item["id"] for item in again]
         assert second != first
         assert (await answer(asking, second, approve=True))["answer"]["text"] == "Twice."
         (third,) = await asked(asking, session_id="s1")
@@ -154,12 +157,12 @@ async def test_a_yes_that_comes_too_late_runs_nothing(clock: Clock):
         (id,) = await asked(asking)
         clock.advance(61)
         assert await listed(asking) == []
-        assert [one["status"] for one in await listed(asking, status="expired")] == ["expired"]
+        assert [item["status"] for item in await listed(asking, status="expired")] == ["expired"]
         done = await answer(asking, id, approve=True)
     assert (done["status"], done["result"]["code"], done["answer"]["text"]) == ("expired", "expired", "Never mind.")
     assert tool_results(model)[0].startswith("expired: the approval of pay came too late")
     assert shop.paid == []
-    assert [(one.data["event"], one.data["status"]) for one in await store.audit()] == [("expired", "expired")]
+    assert [(record.data["event"], record.data["status"]) for record in await store.audit()] == [("expired", "expired")]
 
 
 async def test_a_no_that_comes_too_late_is_a_no_all_the_same(clock: Clock):
@@ -258,7 +261,7 @@ async def test_approvals_are_listed_page_by_page():
         rest = (await asking.get("/v1/approvals", params={"order": "asc", "after": first["last_id"]})).json()
         assert first["has_more"] is True
         assert rest["has_more"] is False
-        assert sorted(one["id"] for one in first["data"] + rest["data"]) == sorted(ids)
+        assert sorted(entry["id"] for entry in first["data"] + rest["data"]) == sorted(ids)
         assert (await asking.get("/v1/approvals", params={"status": "odd"})).status_code == 400
 
 
@@ -289,12 +292,12 @@ async def test_the_clients_own_calls_go_back_while_one_of_the_servers_waits():
     async with http(create_app({"m": model}, tools=shop.tools)) as asking:
         mixed: Any = {"tools": [WEATHER], "tool_mode": "mixed"}
         first = await ask(asking, **mixed)
-        (id,) = [one["id"] for one in first["callsmith"]["approvals"]]
+        (id,) = [approval["id"] for approval in first["callsmith"]["approvals"]]
         message = first["choices"][0]["message"]
         assert [call["id"] for call in message["tool_calls"]] == ["w1"]
         history = [*HI, message, {"role": "tool", "tool_call_id": "w1", "content": "sun"}]
         again = await ask(asking, messages=history, **mixed)
-        assert [one["id"] for one in again["callsmith"]["approvals"]] == [id]  # the same question, not another one
+        assert [approval["id"] for approval in again["callsmith"]["approvals"]] == [id]  # the same question, not another one
         done = await answer(asking, id, approve=True)
         assert sorted(tool_results(model)) == ["paid 5", "sun"]
         assert done["answer"]["stop_reason"] == "confirmation"

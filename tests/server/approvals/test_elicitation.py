@@ -59,8 +59,10 @@ async def test_so_is_what_it_wants_to_know_in_a_call_by_hand() -> None:
     async with McpHost([config], features=ClientFeatures(Elicitations(store, 60).ask)) as host:
         asking = http(create_app({"m": FakeModel()}, store=store, mcp=host))
         listed = (await asking.get("/v1/tools")).json()
-        assert ("elicit", "mcp:plain", False) in [(one["name"], one["source"], one["needs_approval"]) for one in listed["data"]]
-        assert [(one["label"], one["state"]) for one in listed["servers"]] == [("plain", "ready")]
+        assert ("elicit", "mcp:plain", False) in [
+            (entry["name"], entry["source"], entry["needs_approval"]) for entry in listed["data"]
+        ]
+        assert [(server["label"], server["state"]) for server in listed["servers"]] == [("plain", "ready")]
         calling = asyncio.create_task(asking.post("/v1/tools/elicit", json={}, timeout=60))
         question = await pending(asking)
         word = {"approve": True, "arguments": {"name": "Ada"}}

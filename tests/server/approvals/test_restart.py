@@ -32,14 +32,14 @@ async def test_what_waits_outlives_the_server(tmp_path: Path):
     async with http(app_of(FakeModel(calls(PAY)), tmp_path / "store.db", shop)) as asking:
         (id,) = await asked(asking, **options)
     async with http(app_of(later, tmp_path / "store.db", shop)) as asking:
-        assert [one["id"] for one in await listed(asking)] == [id]
+        assert [item["id"] for item in await listed(asking)] == [id]
         done = await answer(asking, id, approve=True)
     assert done["answer"]["text"] == "Done."
     assert shop.paid == [("pay", 5)]
     (again,) = later.asked
     assert again.messages[0] == Message.user("hi")
     assert (again.sampling.temperature, again.sampling.max_tokens, again.output is not None) == (0.25, 99, True)
-    assert [one.name for one in again.tools] == ["pay", "tip"]
+    assert [tool.name for tool in again.tools] == ["pay", "tip"]
 
 
 async def test_a_call_that_was_running_when_the_server_was_killed_is_not_run_again(tmp_path: Path):

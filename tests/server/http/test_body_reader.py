@@ -58,7 +58,7 @@ def test_every_dialect_knows_its_tools_again() -> None:
         bodies = BodyReader(Requests(body_bytes=10_000))
         body = json.dumps({"model": "m", "messages": HI, "input": "hi", "max_tokens": 9, "tools": [tool]}).encode()
         first, again = (read(bodies.decode(body)).request.tools for _ in range(2))
-        assert [one.name for one in first] == ["a"]
+        assert [item.name for item in first] == ["a"]
         assert again is first
 
 

@@ -160,7 +160,11 @@ async def test_where_the_end_cannot_be_stored_all_that_was_said_is_told_and_then
         async for piece in LiveResponse(events(), writer(), fail, {}).frames()
         for frame in reader.feed(piece)
     ]
-    assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
-    assert [one["type"] for one in sent[-3:]] == ["response.content_part.done", "response.output_item.done", "response.failed"]
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
+    assert [event["type"] for event in sent[-3:]] == [
+        "response.content_part.done",
+        "response.output_item.done",
+        "response.failed",
+    ]
     assert sent[-1]["response"]["error"]["message"] == "the disk is full"
     assert sent[-1]["response"]["output"] == [sent[-2]["item"]]

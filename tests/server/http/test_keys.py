@@ -102,7 +102,7 @@ async def test_a_key_opens_only_its_models():
             "/v1/messages", json={**ASK, "model": "secret", "max_tokens": 9}, headers={"x-api-key": BOB}
         )
         all_of_them = await asking.get("/v1/models", headers=bearer(ALICE))
-    assert [one["id"] for one in listed.json()["data"]] == ["m1"]
+    assert [entry["id"] for entry in listed.json()["data"]] == ["m1"]
     assert [answer.status_code for answer in (mine, theirs, shown, anthropic)] == [200, 403, 403, 403]
     assert anthropic.json()["error"]["type"] == "permission_error"
     assert len(all_of_them.json()["data"]) == 2
@@ -170,4 +170,4 @@ async def test_a_websocket_is_closed_where_keys_are_needed():
 
     scope = {"type": "websocket", "path": "/v1/chat/completions", "headers": [], "query_string": b""}
     await create_app({"m": FakeModel(says("a"))}, settings=SETTINGS)(scope, receive, send)
-    assert [(one["type"], one["code"]) for one in sent] == [("websocket.close", 1008)]
+    assert [(event["type"], event["code"]) for event in sent] == [("websocket.close", 1008)]

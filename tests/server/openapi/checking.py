@@ -17,7 +17,7 @@ SUCCESS = range(200, 300)
 def closed(schema: Any) -> Any:
     """The schema with no other properties than those it lists: what is written is listed, all of it."""
     if isinstance(schema, list):
-        return [closed(one) for one in schema]
+        return [closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
     inner = {key: value if key in ("enum", "const", "example", "default") else closed(value) for key, value in schema.items()}
@@ -60,7 +60,7 @@ class Checker:
         if operation is None or "requestBody" not in operation:
             return [] if operation is not None else [f"{method} {path} is not in the document"]
         schema = operation["requestBody"]["content"]["application/json"]["schema"]
-        return [f"request of {method} {path}: {one}" for one in self.complaints(schema, body, is_closed=False)]
+        return [f"request of {method} {path}: {complaint}" for complaint in self.complaints(schema, body, is_closed=False)]
 
     def check_answer(self, method: str, path: str, status: int, media: str, body: bytes) -> list[str]:
         operation = self.operation(method, path)

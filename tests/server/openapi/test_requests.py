@@ -157,7 +157,7 @@ def test_what_is_read_fits_the_schema(schema: str):
     unread = [
         (body, *CHECKER.complaints({"$ref": f"#/components/schemas/{schema}"}, body, is_closed=False)) for body in bodies(schema)
     ]
-    assert [one for one in unread if len(one) > 1] == []
+    assert [item for item in unread if len(item) > 1] == []
     assert len(unread) >= 10
 
 
@@ -208,11 +208,11 @@ def is_listed(schema: str, path: list[str], key: str) -> bool:
     """Whether the schema has such a field at a path, or leaves open what is there."""
     inside = [SCHEMAS[schema]]
     for part in path:
-        inside = [inner for one in inside for inner in step(one, part)]
+        inside = [inner for item in inside for inner in step(item, part)]
     plain = [one for some in inside for one in variants(some)]
     plain += [one for some in plain if "items" in some for one in variants(some["items"])]  # a text is short for one of these
     return any(
-        one.get("additionalProperties") or one.keys() <= {"description"} or key in one.get("properties", {}) for one in plain
+        item.get("additionalProperties") or item.keys() <= {"description"} or key in item.get("properties", {}) for item in plain
     )
 
 
@@ -220,20 +220,20 @@ def variants(schema: Any) -> Iterator[Any]:
     if "$ref" in schema:
         yield from variants(SCHEMAS[schema["$ref"].rpartition("/")[2]])
     elif "anyOf" in schema:
-        for one in schema["anyOf"]:
-            yield from variants(one)
+        for item in schema["anyOf"]:
+            yield from variants(item)
     else:
         yield schema
 
 
 def step(schema: Any, part: str) -> Iterator[Any]:
-    for one in variants(schema):
-        if part == "*" and "items" in one:
-            yield one["items"]
-        elif part in one.get("properties", {}):
-            yield one["properties"][part]
-        elif one.get("additionalProperties"):
-            yield {} if one["additionalProperties"] is True else one["additionalProperties"]
+    for variant in variants(schema):
+        if part == "*" and "items" in variant:
+            yield variant["items"]
+        elif part in variant.get("properties", {}):
+            yield variant["properties"][part]
+        elif variant.get("additionalProperties"):
+            yield {} if variant["additionalProperties"] is True else variant["additionalProperties"]
 
 
 @given(chat_requests())

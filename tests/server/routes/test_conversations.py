@@ -173,7 +173,7 @@ async def test_a_conversation_belongs_to_the_key_that_made_it():
             await asking.delete(f"{path}/items/{item}", headers=bob),
             await asking.post("/v1/responses", json=body, headers=bob),
         ]
-        assert [one.status_code for one in refused] == [404] * 8
+        assert [item.status_code for item in refused] == [404] * 8
         assert (await asking.get(f"{path}/items", headers=ann)).json()["first_id"] == item
 
 
@@ -199,8 +199,8 @@ async def pages(asking: AsyncOpenAI, limit: int) -> list[list[str]]:
     while True:
         query = f"?limit={limit}" + (f"&after={after}" if after else "")
         page: Any = await asking.get(f"/conversations{query}", cast_to=object)
-        pages.append([one["metadata"]["name"] for one in page["data"]])
-        ids = [one["id"] for one in page["data"]]
+        pages.append([entry["metadata"]["name"] for entry in page["data"]])
+        ids = [entry["id"] for entry in page["data"]]
         assert (page["object"], page["first_id"], page["last_id"]) == ("list", ids[0], ids[-1])
         if not page["has_more"]:
             return pages

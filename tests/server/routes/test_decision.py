@@ -49,8 +49,8 @@ def objects(sent: httpx2.Response) -> list[Any]:
 
 
 def reports(sent: list[Any]) -> list[Any]:
-    extensions = [one.get("callsmith") or one.get("response", {}).get("callsmith") for one in sent]
-    return [one for one in extensions if one]
+    extensions = [event.get("callsmith") or event.get("response", {}).get("callsmith") for event in sent]
+    return [extension for extension in extensions if extension]
 
 
 @pytest.mark.parametrize("path", BODIES)
@@ -71,7 +71,7 @@ async def test_a_stream_says_it_at_its_end(path: str):
 async def test_each_step_of_an_explained_answer_has_its_own(path: str):
     extensions = (await answer(path, Deciding(), explain=True)).json()["callsmith"]
     assert extensions["decision"] == TOLD
-    assert [one["decision"] for one in extensions["steps"]] == [TOLD, {"calls": False, "score": -4.0, "threshold": -1.5}]
+    assert [step["decision"] for step in extensions["steps"]] == [TOLD, {"calls": False, "score": -4.0, "threshold": -1.5}]
 
 
 @pytest.mark.parametrize("path", BODIES)

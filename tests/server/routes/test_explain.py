@@ -39,10 +39,10 @@ def frames(answer: httpx2.Response) -> list[Any]:
 def check(body: Any, engine: Scripted) -> None:
     """Both steps are there, with the very prompts that the engine got."""
     steps = body["callsmith"]["steps"]
-    assert [one["text"] for one in steps] == [CALL, "Sunny."]
-    assert [one["prompt"] for one in steps] == [one.prompt.text for one in engine.asked]
-    assert all(one["seconds"] > 0 and one["tokens"] > 0 and one["prompt_tokens"] > 0 for one in steps)
-    assert [(one["grammar"], one["repairs"]) for one in steps] == [("", [])] * 2
+    assert [step["text"] for step in steps] == [CALL, "Sunny."]
+    assert [step["prompt"] for step in steps] == [request.prompt.text for request in engine.asked]
+    assert all(step["seconds"] > 0 and step["tokens"] > 0 and step["prompt_tokens"] > 0 for step in steps)
+    assert [(step["grammar"], step["repairs"]) for step in steps] == [("", [])] * 2
 
 
 async def test_a_whole_chat_completion_has_a_step_for_each_time_the_model_was_asked():
@@ -63,7 +63,7 @@ async def test_a_response_has_them_whole_and_streamed():
     async with server(CALL, "Sunny.") as (client, engine):
         sent = frames(await client.post(RESPONSES, json={"input": "hi", "explain": True, "stream": True}))
         check(sent[-1]["response"], engine)
-        assert [one for one in sent[:-1] if "steps" in one.get("response", {}).get("callsmith", {})] == []
+        assert [event for event in sent[:-1] if "steps" in event.get("response", {}).get("callsmith", {})] == []
 
 
 async def test_a_response_in_the_background_has_them_when_it_is_there():
@@ -114,7 +114,7 @@ async def test_a_run_that_is_explained_can_pause_and_is_stored():
 
     async with server(CALL, "Sunny.", tools=Functions(weather)) as (client, _):
         paused = (await client.post(CHAT, json={"messages": HI, "explain": True})).json()
-        assert [one["text"] for one in paused["callsmith"]["steps"]] == [CALL]
+        assert [step["text"] for step in paused["callsmith"]["steps"]] == [CALL]
         [waiting] = paused["callsmith"]["approvals"]
         decided = await client.post(f"/v1/approvals/{waiting['id']}", json={"approve": True})
         assert decided.json()["answer"]["text"] == "Sunny."
@@ -136,4 +136,4 @@ def test_long_steps_are_cut_and_say_so():
         log.add(ModelStep(million, million, million))
     assert len(log.steps) == 64
     assert log.steps[0].prompt.endswith("[Cut here: 800,000 of 1,000,000 characters are missing.]")
-    assert sum(len(one.prompt) + len(one.text) + len(one.grammar) for one in log.steps) < 2_100_000
+    assert sum(len(step.prompt) + len(step.text) + len(step.grammar) for step in log.steps) < 2_100_000

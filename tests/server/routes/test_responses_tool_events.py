@@ -38,9 +38,9 @@ async def test_calls_of_the_servers_tools_are_items_and_are_shown_while_they_are
         create_app({"m": FakeModel(calls(BONN, KOELN), says("done"))}, tools=Functions(weather)), tool_events=True
     )
     assert [event["sequence_number"] for event in events] == list(range(len(events)))
-    drafts = [one for one in own(events) if one["event"] == "call_draft"]
-    assert "".join(one["delta"] for one in drafts if one["index"] == 0) == BONN.text
-    assert "".join(one["delta"] for one in drafts if one["index"] == 1) == KOELN.text
+    drafts = [event for event in own(events) if event["event"] == "call_draft"]
+    assert "".join(draft["delta"] for draft in drafts if draft["index"] == 0) == BONN.text
+    assert "".join(draft["delta"] for draft in drafts if draft["index"] == 1) == KOELN.text
     items = events[-1]["response"]["output"]
     assert [item["type"] for item in items] == ["mcp_call", "mcp_call", "message"]
     assert (items[0]["name"], items[0]["server_label"], items[0]["output"]) == ("weather", "python", "sun in Bonn")
@@ -66,11 +66,11 @@ async def test_a_denial_during_the_stream_is_an_event_and_the_next_turn_knows_of
             await asyncio.sleep(0.01)
         await asking.post(f"/v1/approvals/{waiting[0]['id']}", json={"approve": False, "reason": "Too much."})
         events = await running
-        assert [one["event"] for one in own(events)][-2:] == ["confirmation_needed", "tool_finished"]
+        assert [event["event"] for event in own(events)][-2:] == ["confirmation_needed", "tool_finished"]
         assert own(events)[-1]["code"] == "denied"
         await asked(app, conversation=conversation)
         results = [message.content for message in model.asked[-1].messages if message.role == "tool"]
-        assert ["Too much." in str(one) for one in results] == [True]
+        assert ["Too much." in str(result) for result in results] == [True]
 
 
 async def test_what_was_said_before_an_answer_was_stopped_stays_in_its_conversation():

@@ -31,8 +31,8 @@ def without_ids(events: list[Any]) -> Any:
     key = events[0]["response"]["id"].removeprefix("resp_")
     text = json.dumps(events).replace(key, "ID")
     return [
-        {**one, "response": {**one["response"], "created_at": 0, "completed_at": 0}} if "response" in one else one
-        for one in json.loads(text)
+        {**load, "response": {**load["response"], "created_at": 0, "completed_at": 0}} if "response" in load else load
+        for load in json.loads(text)
     ]
 
 
@@ -52,8 +52,8 @@ async def test_answers_come_one_after_the_other_in_the_order_of_their_requests()
         socket.send(stream_id="a")
         socket.send(stream_id="b")
         first, second = await socket.events(), await socket.events()
-    assert {one["stream_id"] for one in first} == {"a"}
-    assert {one["stream_id"] for one in second} == {"b"}
+    assert {item["stream_id"] for item in first} == {"a"}
+    assert {item["stream_id"] for item in second} == {"b"}
     assert [events[-1]["response"]["output"][0]["content"][0]["text"] for events in (first, second)] == ["one", "two"]
 
 

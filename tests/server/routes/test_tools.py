@@ -57,7 +57,7 @@ async def server(model: FakeModel | None = None, key: str = "", **options: Any) 
 async def listed(client: httpx2.AsyncClient) -> dict[str, Any]:
     body = (await client.get("/v1/tools")).json()
     assert body["object"] == "list"
-    return {one["name"]: one for one in body["data"]}
+    return {entry["name"]: entry for entry in body["data"]}
 
 
 async def test_tools_are_listed_with_what_a_person_wants_to_know_of_them():
@@ -94,7 +94,7 @@ async def test_whether_an_approval_is_needed_is_what_the_policy_says():
     assert {name: one["needs_approval"] for name, one in tools.items()} == {"pay": False, "tip": False, "weather": True}
     unasked = Settings(llm=Llm(tools_require_confirmation_for_side_effects=False))
     async with server(tools=shop.tools, settings=unasked) as client:
-        assert not any(one["needs_approval"] for one in (await listed(client)).values())
+        assert not any(item["needs_approval"] for item in (await listed(client)).values())
 
 
 async def test_a_server_without_tools_lists_none():
@@ -105,7 +105,7 @@ async def test_a_server_without_tools_lists_none():
 async def test_tokens_are_those_of_the_default_model_counted_once():
     Counting.counted = 0
     async with server(Counting(says("one")), tools=Shop().tools) as client:
-        assert all(isinstance(one["tokens"], int) for one in (await listed(client)).values())
+        assert all(isinstance(item["tokens"], int) for item in (await listed(client)).values())
         once = Counting.counted
         await listed(client)
     assert once == Counting.counted
@@ -117,7 +117,7 @@ async def test_a_model_that_cannot_count_just_now_leaves_the_rest_as_it_is():
             raise ModelError("away")
 
     async with server(Away(says("one")), tools=Shop().tools) as client:
-        assert {one["tokens"] for one in (await listed(client)).values()} == {None}
+        assert {item["tokens"] for item in (await listed(client)).values()} == {None}
 
 
 async def test_a_key_is_shown_the_tools_it_may_call_and_no_others():
@@ -136,8 +136,8 @@ async def test_an_mcp_server_that_fails_is_shown_with_its_error_to_an_admin(tmp_
         await mcp.wait_until_settled()
         async with server(key=key, mcp=mcp, tools=Shop().tools, settings=Settings(keys=KEYS)) as client:
             servers = (await client.get("/v1/tools")).json()["servers"]
-    assert [(one["label"], one["state"], one["tools"]) for one in servers] == ([("broken", "failed", 0)] if shown else [])
-    assert [bool(one["error"]) for one in servers] == ([key == "ops"] if shown else [])
+    assert [(item["label"], item["state"], item["tools"]) for item in servers] == ([("broken", "failed", 0)] if shown else [])
+    assert [bool(item["error"]) for item in servers] == ([key == "ops"] if shown else [])
 
 
 async def test_a_server_that_takes_its_time_to_start_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch):
@@ -145,7 +145,7 @@ async def test_a_server_that_takes_its_time_to_start_keeps_nobody_waiting(monkey
     slow = read_servers({"mcpServers": {"slow": {"command": "sleep", "args": ["60"]}}}, {})
     async with McpHost(slow) as mcp, server(mcp=mcp) as client:
         body = (await client.get("/v1/tools")).json()
-    assert (body["data"], [(one["label"], one["state"]) for one in body["servers"]]) == ([], [("slow", "starting")])
+    assert (body["data"], [(item["label"], item["state"]) for item in body["servers"]]) == ([], [("slow", "starting")])
 
 
 async def test_a_call_by_hand_runs_the_tool():
@@ -174,7 +174,7 @@ async def test_a_call_that_needs_approval_runs_only_with_it_and_the_audit_says_w
         assert allowed.json()["result"]["content"] == "paid 5"
         entries = (await client.get("/v1/audit")).json()["data"]
     assert shop.paid == [("pay", 5)]
-    assert [(one["event"], one["name"], one["subject"], one["approved_by"]) for one in entries] == [
+    assert [(entry["event"], entry["name"], entry["subject"], entry["approved_by"]) for entry in entries] == [
         ("started", "pay", "ops", "ops"),
         ("executed", "pay", "ops", "ops"),
     ]

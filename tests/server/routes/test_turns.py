@@ -63,7 +63,7 @@ async def test_telemetry_sums_them_up():
     }
     assert tool["p50"] == tool["p95"] >= 0
     assert (len(body["minutes"]), len(few["minutes"])) == (60, 2)
-    assert [sum(one[name] for one in body["minutes"]) for name in ("turns", "calls", "tokens")] == [1, 1, 6]
+    assert [sum(minute[name] for minute in body["minutes"]) for name in ("turns", "calls", "tokens")] == [1, 1, 6]
 
 
 async def test_nobody_sees_the_turns_of_another_caller_but_an_admin():
@@ -71,18 +71,18 @@ async def test_nobody_sees_the_turns_of_another_caller_but_an_admin():
         for _ in range(2):
             await alice.post(CHAT, json={"messages": HI})
         await bob.post(CHAT, json={"messages": HI})
-        assert [one["caller"] for one in await turns(alice)] == ["alice", "alice"]
-        assert [one["caller"] for one in await turns(bob)] == ["bob"]
-        assert [one["caller"] for one in await turns(ops)] == ["bob", "alice", "alice"]
+        assert [turn["caller"] for turn in await turns(alice)] == ["alice", "alice"]
+        assert [turn["caller"] for turn in await turns(bob)] == ["bob"]
+        assert [turn["caller"] for turn in await turns(ops)] == ["bob", "alice", "alice"]
         minutes = (await bob.get("/v1/telemetry")).json()["minutes"]
-        assert sum(one["turns"] for one in minutes) == 1
+        assert sum(minute["turns"] for minute in minutes) == 1
 
 
 async def test_of_each_caller_the_latest_are_remembered_and_nobody_pushes_out_anothers():
     async with clients(FakeModel(says("one")), "alice", "bob", keys=KEYS, recent_turns=2) as (alice, bob, _):
         await bob.post(CHAT, json={"messages": HI})
         ids = [(await alice.post(CHAT, json={"messages": HI})).headers["x-request-id"] for _ in range(5)]
-        assert [one["request_id"] for one in await turns(alice)] == ids[:-3:-1]
+        assert [turn["request_id"] for turn in await turns(alice)] == ids[:-3:-1]
         assert len(await turns(bob)) == 1
 
 
@@ -95,7 +95,7 @@ async def test_none_are_remembered_where_none_are_wanted():
 async def test_the_latest_come_first_and_only_as_many_as_are_asked_for():
     async with clients(FakeModel(says("one"))) as (client, *_):
         ids = [(await client.post(CHAT, json={"messages": HI})).headers["x-request-id"] for _ in range(4)]
-        assert [one["request_id"] for one in await turns(client, limit=3)] == ids[:0:-1]
+        assert [turn["request_id"] for turn in await turns(client, limit=3)] == ids[:0:-1]
 
 
 @pytest.mark.parametrize(

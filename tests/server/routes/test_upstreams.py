@@ -31,16 +31,16 @@ async def gateway(settings: Settings = WITH_KEYS) -> AsyncIterator[tuple[httpx2.
 
 async def test_a_server_is_drained_by_an_admin_and_gets_no_requests_until_it_is_taken_back() -> None:
     async with gateway() as (client, model):
-        first, second = [one.url for one in model.upstream.replicas.all]
+        first, second = [replica.url for replica in model.upstream.replicas.all]
         drained = await client.post("/v1/upstreams", json={"url": first, "draining": True}, headers=ADMIN)
-        assert [one["state"] for one in drained.json()["upstreams"]["m"]] == ["draining", "up"]
+        assert [replica["state"] for replica in drained.json()["upstreams"]["m"]] == ["draining", "up"]
         for number in range(12):
             asked = {"model": "m", "messages": HI, "session_id": str(number)}
             assert (await client.post("/v1/chat/completions", json=asked, headers=USER)).status_code == 200
         seen = (await client.get("/v1/upstreams", headers=ADMIN)).json()["upstreams"]["m"]
-        assert [one["requests"] for one in seen] == [0, 12]
+        assert [item["requests"] for item in seen] == [0, 12]
         both = await client.post("/v1/upstreams", json={"url": second, "draining": True}, headers=ADMIN)
-        assert [one["state"] for one in both.json()["upstreams"]["m"]] == ["draining", "draining"]
+        assert [replica["state"] for replica in both.json()["upstreams"]["m"]] == ["draining", "draining"]
         away = await client.post("/v1/chat/completions", json={"model": "m", "messages": HI}, headers=USER)
         assert (away.status_code, away.headers["retry-after"]) == (503, "60")
         ready = await client.get("/ready", headers=ADMIN)

@@ -74,13 +74,13 @@ class StoreContract:
         for id in ("b", "c", "a"):
             clock.now += 1
             await store.put(Document("x", id, id), Document("y", f"other {id}", 0))
-        assert [one.data for one in await store.latest("x")] == ["a", "c", "b"]
+        assert [document.data for document in await store.latest("x")] == ["a", "c", "b"]
         clock.now += 1
         await store.put(Document("x", "b", "written anew"), Document("x", "d", "at once"))
-        assert [one.id for one in await store.latest("x")] == ["d", "b", "a", "c"]
-        assert [one.id for one in await store.latest("x", limit=2)] == ["d", "b"]
-        assert [one.id for one in await store.latest("x", after="d", limit=2)] == ["b", "a"]
-        assert [one.id for one in await store.latest("x", after="a")] == ["c"]
+        assert [document.id for document in await store.latest("x")] == ["d", "b", "a", "c"]
+        assert [document.id for document in await store.latest("x", limit=2)] == ["d", "b"]
+        assert [document.id for document in await store.latest("x", after="d", limit=2)] == ["b", "a"]
+        assert [document.id for document in await store.latest("x", after="a")] == ["c"]
         assert await store.latest("x", after="c") == await store.latest("x", after="gone") == await store.latest("z") == ()
 
     async def test_what_has_expired_is_not_among_the_latest(self, open: Open):
@@ -88,7 +88,7 @@ class StoreContract:
         store = open(clock=clock)
         await store.put(Document("x", "a", 1, expires=1005), Document("x", "b", 2))
         clock.now = 1006
-        assert [one.id for one in await store.latest("x")] == ["b"]
+        assert [document.id for document in await store.latest("x")] == ["b"]
 
     @pytest.mark.parametrize("id", ["a\x00b", "\\x", "\\", "''; --", "é" * 5000, "東京"])
     async def test_whatever_a_client_calls_it_it_is_found_listed_and_deleted(self, store: Store, id: str):
@@ -96,7 +96,7 @@ class StoreContract:
         with pytest.raises(Stale):
             await store.put(Document("a", id, 3, version=0))
         assert (await store.get("a", id, "none"))[id].id == id
-        assert {one.id for one in await store.list("a")} == {id, "z"}
+        assert {document.id for document in await store.list("a")} == {id, "z"}
         assert await store.delete("a", id) == 1
         assert list(await store.get("a", id, "z")) == ["z"]
 
@@ -134,8 +134,8 @@ class StoreContract:
         ]
         await asyncio.gather(*puts)
         found = await stores[0].get("a", *names)
-        assert {one.version for one in found.values()} == {20}
-        assert len({one.data for one in found.values()}) == 1
+        assert {item.version for item in found.values()} == {20}
+        assert len({item.data for item in found.values()}) == 1
 
     async def test_a_list_continues_after_an_id(self, store: Store):
         await store.put(*(Document("a", name, None) for name in ("c", "a", "B", "b", "d")))
@@ -146,7 +146,7 @@ class StoreContract:
         clock = Clock()
         store = open(limits=StoreLimits(documents=2, age=100), clock=clock)
         await store.put(Document("a", "short", 1, expires=1010), Document("a", "long", 2))
-        assert {one.id: one.expires for one in await store.list("a")} == {"short": 1010.0, "long": None}
+        assert {document.id: document.expires for document in await store.list("a")} == {"short": 1010.0, "long": None}
         clock.now = 1010
         assert set(await store.get("a", "short", "long")) == {"long"}
         clock.now = 1100

@@ -92,7 +92,7 @@ async def test_whoever_lost_a_run_to_another_does_not_take_it_away_from_them(mon
         (lease,) = await store.list("held_run")
         await store.put(replace(lease, data="another's", version=None, expires=time.time() + 60))
         await asyncio.sleep(0.25)  # until the next time it would have been renewed
-    assert [one.data for one in await store.list("held_run")] == ["another's"]
+    assert [document.data for document in await store.list("held_run")] == ["another's"]
 
 
 async def test_whoever_lost_a_run_to_another_writes_nothing_more_of_it():

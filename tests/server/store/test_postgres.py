@@ -77,7 +77,7 @@ async def test_tables_of_an_older_layout_are_upgraded_once_by_many_who_start_at_
     monkeypatch.setattr(tables, "LAYOUTS", (*tables.LAYOUTS, "ALTER TABLE callsmith_documents ADD COLUMN more integer"))
     stores = [open() for _ in range(6)]
     found = await asyncio.gather(*(store.get("a", "1") for store in stores))
-    assert [one["1"].data for one in found] == ["stays"] * 6
+    assert [item["1"].data for item in found] == ["stays"] * 6
     schema = url.rpartition("=")[2]
     assert server.sql(f"SELECT string_agg(version::text, ' ') FROM {schema}.callsmith_layout") == "1 2"
     await old.put(Document("a", "2", "an older server still works"))
@@ -211,7 +211,7 @@ async def test_one_that_is_stopped_or_killed_is_away_until_it_is_back(own: Datab
             with pytest.raises(StoreUnavailable) as away:
                 await store.get("a", "1")
         outcomes = await asyncio.gather(*(store.put(Document("a", "2", n, version=0)) for n in range(50)), return_exceptions=True)
-        assert {type(one) for one in outcomes} == {StoreUnavailable}
+        assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
         assert away.value.message == "the store is unreachable"  # addresses and names are not for clients
         with pytest.raises(StoreUnavailable):
             await store.ensure()
@@ -220,7 +220,7 @@ async def test_one_that_is_stopped_or_killed_is_away_until_it_is_back(own: Datab
         await store.ensure()
         assert (await store.get("a", "1", "2")) == {"1": Document("a", "1", "before", 1)}
         assert await store.append("behind") > number
-    assert [one.message.partition(":")[0] for one in caplog.records] == [
+    assert [record.message.partition(":")[0] for record in caplog.records] == [
         "the store is unreachable",
         "the store is reachable again",
     ]
@@ -232,7 +232,7 @@ async def test_one_that_hangs_is_away_within_its_deadline(own: Database, monkeyp
         await store.put(Document("a", "1", "before"))
         with own.hung():
             outcomes = await asyncio.gather(*(store.get("a", "1") for _ in range(20)), return_exceptions=True)
-            assert {type(one) for one in outcomes} == {StoreUnavailable}
+            assert {type(outcome) for outcome in outcomes} == {StoreUnavailable}
         await back(store)
         assert (await store.get("a", "1"))["1"].data == "before"
 

@@ -114,7 +114,7 @@ async def test_what_must_not_be_lost_is_on_disk_before_it_is_acknowledged(tmp_pa
     async def written(work: Awaitable[object]) -> bool:
         statements.clear()
         await work
-        return any("synchronous = FULL" in one for one in statements)
+        return any("synchronous = FULL" in statement for statement in statements)
 
     assert await written(store.put(Document("a", "1", "x"), durable=True))
     assert not await written(store.put(Document("a", "2", "x")))

@@ -45,7 +45,7 @@ async def ask(settings: Settings, name: str, *sessions: str) -> tuple[int, list[
         for session in sessions:
             body = {"model": "m", "messages": HI, "session_id": session, "tool_events": True}
             answer = (await client.post("/v1/chat/completions", json=body)).json()
-            results += [one for one in answer["callsmith"]["events"] if one["event"] == "tool_finished"]
+            results += [event for event in answer["callsmith"]["events"] if event["event"] == "tool_finished"]
         metrics = (await client.get("/metrics")).text
     return len(desk.looked), results, [line for line in metrics.splitlines() if line.startswith("callsmith_tool_cached_total")]
 
@@ -54,8 +54,8 @@ async def ask(settings: Settings, name: str, *sessions: str) -> tuple[int, list[
 async def test_a_tool_that_says_so_is_answered_from_the_cache_in_its_conversation_and_the_hit_is_seen():
     ran, results, counted = await ask(Settings(), "rate", "one", "one", "two")
     assert ran == 2
-    assert [one.get("code") for one in results] == [None, "cached", None]
-    assert [one["content"] for one in results] == ["1", "1", "2"]
+    assert [result.get("code") for result in results] == [None, "cached", None]
+    assert [result["content"] for result in results] == ["1", "1", "2"]
     assert 'callsmith_tool_cached_total{tool="rate"} 1.0' in counted
 
 

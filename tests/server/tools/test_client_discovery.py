@@ -122,7 +122,7 @@ async def test_the_blocks_come_back_in_a_history_and_what_was_found_is_still_sho
     answer = await message(model, *tools, messages=history)
     assert answer.content[0].text == "Sunny."
     asked = model.asked[-1].messages
-    assert [one.role for one in asked] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert [item.role for item in asked] == ["user", "assistant", "tool", "assistant", "tool"]
     assert asked[1].calls[0].name == FIND_TOOLS and asked[2].name == FIND_TOOLS
     assert "current_weather" in found_names(asked[2].content)
     assert "current_weather" in names(model)[-1]
@@ -207,7 +207,7 @@ async def test_its_items_come_back_by_reference_and_in_the_input():
     brought = await asking.create(model="m", input=whole, tools=tools)
     assert (stored.output_text, brought.output_text) == ("Sunny.", "Sunny again.")
     for asked in model.asked[2:]:
-        assert [one.role for one in asked.messages] == ["user", "assistant", "tool", "assistant", "tool"]
+        assert [turn.role for turn in asked.messages] == ["user", "assistant", "tool", "assistant", "tool"]
         assert found_names(asked.messages[2].content)[0] == "current_weather"
         assert "current_weather" in [tool.name for tool in asked.tools]
 

@@ -71,14 +71,14 @@ async def test_a_request_may_limit_how_often_they_are_called():
     async with http(create_app({"m": model})) as asking:
         body = {**APIS["/v1/responses"], **ASK, "tool_events": True, "max_tool_calls": 1}
         output = (await asking.post("/v1/responses", json=body)).json()["output"]
-    assert [one["output"] for one in output if one["type"] == "mcp_call"] == ["1086", None]
+    assert [item["output"] for item in output if item["type"] == "mcp_call"] == ["1086", None]
 
 
 async def test_they_are_listed_and_called_by_hand_only_when_asked_for():
     async with http(create_app({"m": FakeModel(says("Hm."))})) as asking:
         assert (await asking.get("/v1/tools")).json()["data"] == []
         listed = (await asking.get("/v1/tools?starter_tools=true")).json()["data"]
-        assert [(one["name"], one["source"], one["needs_approval"]) for one in listed] == [
+        assert [(item["name"], item["source"], item["needs_approval"]) for item in listed] == [
             (name, "starter", False) for name in STARTER
         ]
         call = {"arguments": dict(SUM.arguments)}

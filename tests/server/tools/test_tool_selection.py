@@ -47,13 +47,13 @@ async def offered(model: FakeModel, wish: ToolOptions, tools: Any = EVERYTHING, 
 async def test_only_the_tools_that_are_wanted_are_offered(wanted: Any, names: list[str]):
     model = FakeModel(says("ok"))
     await offered(model, ToolOptions(sources=wanted))
-    assert [one.name for one in model.asked[0].tools] == names
+    assert [listed_tool.name for listed_tool in model.asked[0].tools] == names
 
 
 async def test_tools_are_known_by_the_name_they_have_where_they_come_from():
     twice = Renamed(Renamed(Functions(read), {"read": "a"}), {"a": "b"})
-    assert [(one.name, one.original) for one in await twice.tools()] == [("b", "read")]
-    assert [(one.name, one.original) for one in await Functions(read).tools()] == [("read", "")]
+    assert [(listed_tool.name, listed_tool.original) for listed_tool in await twice.tools()] == [("b", "read")]
+    assert [(listed_tool.name, listed_tool.original) for listed_tool in await Functions(read).tools()] == [("read", "")]
 
 
 async def test_a_source_that_is_not_there_is_an_error_that_names_those_that_are():
@@ -64,7 +64,7 @@ async def test_a_source_that_is_not_there_is_an_error_that_names_those_that_are(
 async def test_wanted_tools_stand_beside_those_of_the_client():
     model = FakeModel(says("ok"))
     await offered(model, ToolOptions(sources=(ToolSource("disk"),)), request=Request((Message.user("hi"),), (Tool("own"),)))
-    assert [one.name for one in model.asked[0].tools] == ["own", "mcp_disk_read"]
+    assert [listed_tool.name for listed_tool in model.asked[0].tools] == ["own", "mcp_disk_read"]
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ async def test_wanted_tools_stand_beside_those_of_the_client():
 @pytest.mark.parametrize("tools", [EVERYTHING, Merged(FILES, Sourced("mcp:disk", read))])
 async def test_a_request_can_tighten_the_rules_for_what_it_wants_and_for_nothing_else(policy: Any, asks: bool, tools: Any):
     wish = ToolOptions(sources=(ToolSource("files", policy=policy), ToolSource("disk")))
-    disk = next(one.name for one in await tools.tools() if one.source == "mcp:disk")
+    disk = next(listed_tool.name for listed_tool in await tools.tools() if listed_tool.source == "mcp:disk")
     for name, waits in (("files_read", asks), (disk, False)):
         events = await offered(FakeModel(calls(Call(name, {"path": "x"}, "c")), says("ok")), wish, tools)
         assert any(type(event).__name__ == "ConfirmationNeeded" for event in events) is waits, name

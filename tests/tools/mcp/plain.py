@@ -199,8 +199,8 @@ def task_only(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]
 
 
 FUNCTIONS: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]] = {
-    one.__name__: one
-    for one in (
+    item.__name__: item
+    for item in (
         echo, sleep, hang, die, pid, spawn, progress, many_things, structured, wrong_structure, nonsense, fails, errs, grow,
         flood, lists, break_list, hang_list, elicit, sample, task_only,
     )

@@ -61,7 +61,7 @@ async def test_only_the_owner_can_read_what_is_kept(tmp_path: Path):
     path = tmp_path / "mcp" / "plain.json"
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
-    assert [one.name for one in path.parent.iterdir()] == ["plain.json"]
+    assert [item.name for item in path.parent.iterdir()] == ["plain.json"]
     assert json.loads(path.read_text())["tokens"]["access_token"]
 
 

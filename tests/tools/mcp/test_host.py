@@ -49,7 +49,7 @@ async def test_the_era_is_found_out(options: dict[str, Any], version: str):
 async def test_a_version_can_be_asked_for():
     async with McpHost([plain("a", options=OLD, protocol="2025-06-18"), plain("b", options=NEW, protocol="2026-07-28")]) as host:
         await host.tools()
-        assert [one.protocol for one in host.status()] == ["2025-11-25", "2026-07-28"]
+        assert [server_status.protocol for server_status in host.status()] == ["2025-11-25", "2026-07-28"]
 
 
 async def test_300_tools_come_in_pages():

@@ -123,7 +123,7 @@ async def test_the_server_that_has_everything_is_used(everything_server: ServerC
         assert "Ada" in (await call(host, "trigger-elicitation-request")).text
         assert asked[0].server == "everything"
         progress, result = await called(host, "trigger-long-running-operation", duration=1, steps=4)
-        assert [one.current for one in progress] == [1, 2, 3, 4]
+        assert [item.current for item in progress] == [1, 2, 3, 4]
         assert isinstance(progress[0], ToolProgress) and result.ok
 
 
@@ -197,7 +197,7 @@ async def test_all_of_them_at_once(root: Path):
     ]
     async with McpHost(servers) as host:
         tools = await host.tools()
-        assert {one.state for one in host.status()} == {"ready"}
+        assert {server_status.state for server_status in host.status()} == {"ready"}
         assert len({tool.name for tool in tools}) == len(tools) > 40
         assert all(re.fullmatch(r"[A-Za-z0-9_-]{1,64}", tool.name) for tool in tools)
     assert _children() == []

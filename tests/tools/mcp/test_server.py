@@ -120,7 +120,7 @@ async def test_tools_are_listed_with_what_is_known_of_them(mode: str):
     async with Client(offered(), mode=mode) as client:
         assert client.protocol_version == ERAS[mode]
         assert (client.server_info.name, client.server_info.version) == ("callsmith", "1")
-        listed = {one.name: one for one in (await client.list_tools()).tools}
+        listed = {listed_tool.name: listed_tool for listed_tool in (await client.list_tools()).tools}
     assert list(listed) == ["add", "count", "pay", "wait", "fail", "point", "broken", "number", "files_read_all"]
     assert listed["add"].description == "Adds two numbers."
     assert listed["add"].input_schema["required"] == ["a", "b"]
@@ -338,7 +338,7 @@ async def test_a_client_on_a_pipe_is_one_conversation():
 async def test_names_that_do_not_fit_are_changed_and_stay_apart():
     odd = ["a:b", "a/b", "x" * 200, "x" * 199 + "y", "b.c-d"]
     async with Client(offered(Functions(*(Function.of(add, Tool(name)) for name in odd)))) as client:
-        names = [one.name for one in (await client.list_tools()).tools]
+        names = [listed_tool.name for listed_tool in (await client.list_tools()).tools]
     assert len(set(names)) == 5 and names[-1] == "b.c-d"
     assert all(re.fullmatch(r"[A-Za-z0-9._-]{1,128}", name) for name in names)
 

@@ -29,7 +29,7 @@ async def called(host: McpHost, name: str, **arguments: Any) -> tuple[list[ToolP
 
 
 def status(host: McpHost, name: str = "plain") -> Status:
-    return next(one for one in host.status() if one.name == name)
+    return next(server_status for server_status in host.status() if server_status.name == name)
 
 
 def alive(pid: int) -> bool:

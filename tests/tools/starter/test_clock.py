@@ -46,8 +46,8 @@ def test_without_a_zone_it_is_the_time_here():
 
 
 @pytest.mark.parametrize(
-    ("place", "told"), [("Pariss", "did you mean Europe/Paris"), ("xyzzy", "such as Europe/Paris"), ("+99", "IANA")]
+    ("place", "hint"), [("Pariss", "did you mean Europe/Paris"), ("xyzzy", "such as Europe/Paris"), ("+99", "IANA")]
 )
-def test_an_unknown_zone_is_told_with_one_that_may_be_meant(place: str, told: str):
-    with pytest.raises(ValueError, match=told):
+def test_an_unknown_zone_is_told_with_one_that_may_be_meant(place: str, hint: str):
+    with pytest.raises(ValueError, match=hint):
         current_time(place)

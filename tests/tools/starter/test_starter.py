@@ -18,11 +18,11 @@ class TestStarterTools(ToolsetContract):
 
 async def test_they_change_nothing_and_say_where_they_come_from():
     tools = await starter_toolset().tools()
-    assert [one.name for one in tools] == ["current_time", "calculate", "convert_units"]
-    assert all(one.idempotent and not one.side_effects and one.source == SOURCE for one in tools)
+    assert [tool.name for tool in tools] == ["current_time", "calculate", "convert_units"]
+    assert all(tool.idempotent and not tool.side_effects and tool.source == SOURCE for tool in tools)
 
 
 async def test_the_clock_is_never_answered_from_a_cache():
     clock, *others = await starter_toolset().tools()
     assert clock.cache_seconds == 0
-    assert all(one.cache_seconds is None for one in others)
+    assert all(other.cache_seconds is None for other in others)

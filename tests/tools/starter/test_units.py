@@ -9,7 +9,7 @@ from callsmith.tools.starter.units import convert_units
 
 
 @pytest.mark.parametrize(
-    ("amount", "source", "target", "told"),
+    ("amount", "source", "target", "expected"),
     [
         (26.2, "miles", "kilometers", "26.2 mi = 42.1648128 km"),
         (5, "feet", "cm", "5 ft = 152.4 cm"),
@@ -36,8 +36,8 @@ from callsmith.tools.starter.units import convert_units
         (0, "m", "ft", "0 m = 0 ft"),
     ],
 )
-def test_amounts_are_converted_however_the_units_are_spelled(amount: float, source: str, target: str, told: str):
-    assert convert_units(amount, source, target) == told
+def test_amounts_are_converted_however_the_units_are_spelled(amount: float, source: str, target: str, expected: str):
+    assert convert_units(amount, source, target) == expected
 
 
 KNOWN = sorted({unit.symbol: unit for unit in units._known_units().symbols.values()}.values(), key=lambda unit: unit.symbol)
@@ -45,7 +45,7 @@ KNOWN = sorted({unit.symbol: unit for unit in units._known_units().symbols.value
 
 @pytest.mark.parametrize("unit", KNOWN, ids=lambda unit: unit.symbol)
 def test_every_unit_goes_to_the_first_of_its_quantity_and_back(unit: units.Unit):
-    first = next(one for one in units._known_units().symbols.values() if one.quantity == unit.quantity)
+    first = next(symbol for symbol in units._known_units().symbols.values() if symbol.quantity == unit.quantity)
     there = convert_units(300, unit.symbol, first.symbol).split(" = ")[1].removesuffix(f" {first.symbol}")
     back = convert_units(float(there), first.symbol, unit.symbol).split(" = ")[1].removesuffix(f" {unit.symbol}")
     assert float(back) == pytest.approx(300, rel=1e-8)

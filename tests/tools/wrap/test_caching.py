@@ -28,7 +28,7 @@ async def test_the_same_call_is_answered_from_the_cache_and_says_so():
     await items(cached, ASK)
     progress, last = await outcome(cached.call(Call("x", {"b": 2, "a": 1}, "c2"), NOBODY))
     assert last == Result("c2", "x", "x done", code="cached")
-    assert [one.text for one in progress] == ["from the cache, 0 s old"]
+    assert [item.text for item in progress] == ["from the cache, 0 s old"]
     assert len(inner.calls) == 1
 
 
@@ -92,7 +92,7 @@ async def test_what_the_tool_raises_all_who_asked_get_to_hear():
     inner = Recording(PURE, run=failing(1, ValueError("no")))
     cached = Cached(inner)
     both = await asyncio.gather(items(cached, ASK), items(cached, ASK), return_exceptions=True)
-    assert [str(one) for one in both] == ["no", "no"]
+    assert [str(item) for item in both] == ["no", "no"]
     assert (await items(cached, ASK))[-1].content == "at last"
     assert len(inner.calls) == 2
 
@@ -164,7 +164,7 @@ async def test_each_caller_is_told_that_the_tool_starts_and_one_who_left_cannot_
 async def test_a_question_inside_a_cache_is_asked_for_each_call():
     cached = Cached(Confirmed(Recording(PURE), Policy((Rule("ask"),))))
     first, second = await asyncio.gather(items(cached, ASK), items(cached, replace(ASK, id="c2")))
-    assert [one.call.id for one in (*first, *second)] == ["c1", "c2"]
+    assert [item.call.id for item in (*first, *second)] == ["c1", "c2"]
     assert first[0].id != second[0].id
 
 

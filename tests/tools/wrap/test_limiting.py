@@ -92,7 +92,7 @@ async def test_too_many_calls_in_a_span_are_refused_until_it_is_over():
     limited = Limited(Recording(Tool("x")), rate=Rate(2, 0.2))
     call = Call("x", {}, "c1")
     results = [(await items(limited, call))[-1] for _ in range(3)]
-    assert [one.ok for one in results] == [True, True, False]
+    assert [result.ok for result in results] == [True, True, False]
     assert "no more than 2 calls in 0.2 s; again in" in results[2].text
     await asyncio.sleep(0.21)
     assert (await items(limited, call))[-1].ok

@@ -55,7 +55,7 @@ class TestEveryWrapper(ToolsetContract):
 
     async def test_progress_comes_through(self, toolset: Toolset):
         progress, last = await outcome(toolset.call(self.working, NOBODY))
-        assert [one.current for one in progress] == [0, 1]
+        assert [item.current for item in progress] == [0, 1]
         assert last.content == 2
 
 

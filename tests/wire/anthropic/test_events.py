@@ -49,31 +49,31 @@ def test_events_survive_the_way_there_and_back(events: list[ModelEvent]):
 @given(answers())
 def test_blocks_are_numbered_without_gaps_and_one_is_open_at_a_time(events: list[ModelEvent]):
     sent, began = sent_of(events), 0
-    assert [one["type"] for one in sent[:1] + sent[-2:]] == ["message_start", "message_delta", "message_stop"]
+    assert [event["type"] for event in sent[:1] + sent[-2:]] == ["message_start", "message_delta", "message_stop"]
     current = None
-    for one in sent[1:-2]:
-        if one["type"] == "content_block_start":
+    for event in sent[1:-2]:
+        if event["type"] == "content_block_start":
             assert current is None
-            assert one["index"] == began
-            current, began = one["index"], began + 1
+            assert event["index"] == began
+            current, began = event["index"], began + 1
         else:
-            assert one["index"] == current
-            current = None if one["type"] == "content_block_stop" else current
+            assert event["index"] == current
+            current = None if event["type"] == "content_block_stop" else current
     assert current is None
 
 
 @given(answers())
 def test_streamed_or_whole_the_answer_is_the_same(events: list[ModelEvent]):
     blocks = write_response(events, HEADING)["content"]
-    told = {"text": "", "thinking": ""}
+    output = {"text": "", "thinking": ""}
     calls: list[Call] = []
     for block in blocks:
         if block["type"] == "tool_use":
             calls.append(Call(block["name"], block["input"], block["id"]))
         else:
-            told[block["type"]] += block[block["type"]]
-    assert told["text"] == "".join(event.text for event in events if isinstance(event, Text))
-    assert told["thinking"] == "".join(event.text for event in events if isinstance(event, Thought))
+            output[block["type"]] += block[block["type"]]
+    assert output["text"] == "".join(event.text for event in events if isinstance(event, Text))
+    assert output["thinking"] == "".join(event.text for event in events if isinstance(event, Thought))
     assert calls == [event.call for event in events if isinstance(event, CallReady)]
 
 
@@ -97,7 +97,7 @@ def test_events_come_in_the_order_and_shape_clients_count_on():
     }
     usage = start["message"]["usage"]
     assert (usage["input_tokens"], usage["cache_read_input_tokens"], usage["output_tokens"]) == (5, 2, 0)
-    assert [(one["index"], one.get("content_block") or one.get("delta")) for one in blocks] == [
+    assert [(block["index"], block.get("content_block") or block.get("delta")) for block in blocks] == [
         (0, {"type": "thinking", "thinking": "", "signature": ""}),
         (0, {"type": "thinking_delta", "thinking": "hm"}),
         (0, {"type": "signature_delta", "signature": SIGNATURE}),
@@ -159,14 +159,14 @@ def test_thoughts_that_were_not_wanted_are_not_shown():
 def test_a_call_that_is_cut_off_is_never_shown_as_one_without_arguments():
     named = [CallStarted(0, "add", "c"), Unreadable("<tool_call>add", "cut", 0), Stopped("length")]
     assert write_response(named, HEADING)["content"] == [text("<tool_call>add")]
-    assert "tool_use" not in json.dumps([one for one in sent_of(named) if one["type"] == "content_block_start"])
+    assert "tool_use" not in json.dumps([event for event in sent_of(named) if event["type"] == "content_block_start"])
     begun = [CallStarted(0, "add", "c"), CallArguments(0, '{"a'), Unreadable('<tool_call>add{"a', "cut", 0), Stopped("length")]
     assert write_response(begun, HEADING)["content"] == [text('{"a')]
     assert events_of(sent_of(begun))[2] == Unreadable('{"a', "the arguments are no JSON object", 0)
 
 
 def test_an_answer_that_just_ends_is_ended():
-    assert [one["type"] for one in sent_of([])] == ["message_start", "message_delta", "message_stop"]
+    assert [event["type"] for event in sent_of([])] == ["message_start", "message_delta", "message_stop"]
     assert sent_of([Text("a")])[-3]["type"] == "content_block_stop"
     assert write_response([], HEADING)["content"] == []
 

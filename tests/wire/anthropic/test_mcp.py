@@ -136,7 +136,7 @@ def test_what_runs_on_the_server_stands_between_the_words_in_blocks_that_are_who
     call = Call("files_read", {"path": "a"}, "c1", '{"path": "a"}')
     ran = [ToolStarted(call), ToolFinished(Result("c1", "files_read", {"lines": 3}))]
     events = [Text("So."), *ran, Text("\n\n"), Text("Done."), Stopped("stop")]
-    blocks = [(one["index"], one.get("content_block") or one.get("delta")) for one in sent_of(events, RUNNING)[1:-2]]
+    blocks = [(event["index"], event.get("content_block") or event.get("delta")) for event in sent_of(events, RUNNING)[1:-2]]
     assert blocks[3:] == [
         (1, far_use("c1")),
         (1, {"type": "input_json_delta", "partial_json": '{"path": "a"}'}),
@@ -162,7 +162,7 @@ def test_a_call_that_waits_for_a_person_ends_the_turn_and_is_told_beside_it():
     report = Report((Unenforced("add", "#", "not"),), 1)
     message = write_response([Text("(waits)"), waiting, Stopped("stop", report=report)], RUNNING)
     assert message["stop_reason"] == "end_turn"
-    assert [one["id"] for one in message["callsmith"]["approvals"]] == ["confirm_1"]
+    assert [approval["id"] for approval in message["callsmith"]["approvals"]] == ["confirm_1"]
     assert message["callsmith"]["retries"] == 1
 
 
@@ -194,9 +194,9 @@ def runs(draw: st.DrawFn) -> tuple[list[Message], list[ModelEvent | ToolEvent]]:
         running: list[ToolEvent] = [ToolStarted(call) for call in calls[: len(calls) - late]]
         running = running if len(running) > len(early) else [ToolStarted(call) for call in calls]
         begun = len(running)
-        running += [ToolFinished(one) for one in early]
+        running += [ToolFinished(item) for item in early]
         running += [ToolStarted(call) for call in calls[begun:]]
-        running += [ToolFinished(one) for one in draw(st.permutations(rest))]
+        running += [ToolFinished(item) for item in draw(st.permutations(rest))]
         events += [Thought(answer.reasoning), Text("\n\n" if events else ""), Text(answer.content), ToolProgress("c0"), *running]
     last = Message.assistant(draw(APART.filter(bool)), reasoning=draw(WORDS))
     words = [Thought(last.reasoning), Text("\n\n" if events else ""), Text(last.content)]
@@ -212,8 +212,8 @@ def test_what_ran_on_the_server_comes_back_as_the_conversation_it_was(ran: tuple
     ids = {call.id: call.id for message in read for call in message.calls}
     assert len(ids) == sum(len(message.calls) for message in read)  # no id twice, whatever the run's were
     assert [unnumbered(message, names) for message in read] == [unnumbered(message, {}) for message in messages]
-    told = [one.call_id for one in read if one.role == "tool"]
-    assert told == list(ids)
+    output = [item.call_id for item in read if item.role == "tool"]
+    assert output == list(ids)
 
 
 def unnumbered(message: Message, names: dict[str, str]) -> Message:

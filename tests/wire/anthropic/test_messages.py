@@ -71,7 +71,7 @@ def test_a_result_that_is_an_error_is_told_as_one(block: Any, content: str):
 
 
 def test_thoughts_come_back_whoever_signed_them_and_those_nobody_can_read_are_skipped():
-    thoughts = [{"type": "thinking", "thinking": "hm", "signature": one} for one in (SIGNATURE, "", "EqQB")]
+    thoughts = [{"type": "thinking", "thinking": "hm", "signature": item} for item in (SIGNATURE, "", "EqQB")]
     blocks = [*thoughts, {"type": "redacted_thinking", "data": "x"}, text("so")]
     assert heard(said("assistant", *blocks)) == (Message.assistant("so", reasoning="hmhmhm"),)
 

@@ -111,10 +111,15 @@ def test_results_find_their_calls_by_name_and_order():
     ]
     asked, *results = read(messages=messages).messages
     assert asked.reasoning == "hm"
-    assert [(one.name, dict(one.arguments)) for one in asked.calls] == [("add", {"a": 1}), ("sub", {}), ("add", {"a": 2})]
-    first, second, third = (one.id for one in asked.calls)
+    assert [(call.name, dict(call.arguments)) for call in asked.calls] == [("add", {"a": 1}), ("sub", {}), ("add", {"a": 2})]
+    first, second, third = (call.id for call in asked.calls)
     assert len({first, second, third}) == 3
-    assert [(one.name, one.call_id) for one in results] == [("add", first), ("add", third), ("sub", second), ("other", "")]
+    assert [(result.name, result.call_id) for result in results] == [
+        ("add", first),
+        ("add", third),
+        ("sub", second),
+        ("other", ""),
+    ]
 
 
 def test_a_prompt_is_a_users_message_behind_the_systems():
@@ -269,7 +274,7 @@ def test_the_size_of_a_model_is_what_it_calls_itself_or_its_parameters(weights: 
 @given(requests())
 @settings(max_examples=tries(20, 60), deadline=None)
 def test_a_request_survives_the_way_there_and_back(chat: Any):
-    messages = tuple(replace(one, name=one.name if one.role == "tool" else "") for one in chat.request.messages)
+    messages = tuple(replace(message, name=message.name if message.role == "tool" else "") for message in chat.request.messages)
     prefill = bool(messages) and messages[-1].role == "assistant" and not messages[-1].calls
     asked = OllamaRequest(chat.model, replace(chat.request, messages=_consistent(messages), prefill=prefill), chat.stream)
     assert read_chat(json.loads(json.dumps(write_chat(asked)))) == asked
@@ -277,7 +282,7 @@ def test_a_request_survives_the_way_there_and_back(chat: Any):
 
 def _consistent(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     """Ids that are nobody's call's: here a result is given its call's name."""
-    return tuple(replace(one, call_id=f"r-{one.call_id}") if one.role == "tool" else one for one in messages)
+    return tuple(replace(message, call_id=f"r-{message.call_id}") if message.role == "tool" else message for message in messages)
 
 
 @given(

@@ -17,7 +17,7 @@ def test_a_text_has_a_length_of_its_own_unless_one_is_asked_for() -> None:
 
 def test_each_of_several_prompts_is_continued_so_many_times() -> None:
     request = read_request({"model": "m", "prompt": ["Once", "Twice"], "n": 2, "echo": True, "stream": True})
-    assert [one.prompt for one in request.completions] == ["Once", "Twice"]
+    assert [completion.prompt for completion in request.completions] == ["Once", "Twice"]
     assert (request.model, request.n, request.echo, request.stream, request.include_usage) == ("m", 2, True, True, False)
     assert read_request({"prompt": "a", "stream_options": {"include_usage": True}}).include_usage
 

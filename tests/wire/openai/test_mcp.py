@@ -106,7 +106,7 @@ def call(id: str) -> Call:
     return Call("mcp:files/erase", {"path": "a"}, id)
 
 
-def told(id: str, text: str) -> Message:
+def erase_result(id: str, text: str) -> Message:
     return Message("tool", text, call_id=id, name="mcp:files/erase")
 
 
@@ -116,10 +116,10 @@ WAITS = "waiting: this call has not been run, for nobody has approved it yet"
 @pytest.mark.parametrize(
     ("items", "messages", "words"),
     [
-        ([USER, made("m1")], [Message.assistant(calls=[call("m1")]), told("m1", "gone")], {}),
+        ([USER, made("m1")], [Message.assistant(calls=[call("m1")]), erase_result("m1", "gone")], {}),
         (
             [USER, made("m1", None, error={"type": "http_error", "code": 500, "message": "broke"}), SAID],
-            [Message.assistant(calls=[call("m1")]), told("m1", "broke"), Message.assistant("so")],
+            [Message.assistant(calls=[call("m1")]), erase_result("m1", "broke"), Message.assistant("so")],
             {},
         ),
         ([USER, SAID, asking("r")], [Message.assistant("so", calls=[call("r")])], {"r": None}),
@@ -127,15 +127,15 @@ WAITS = "waiting: this call has not been run, for nobody has approved it yet"
         ([USER, asking("r"), word("r", False, "no")], [Message.assistant(calls=[call("r")])], {"r": Denied("no")}),
         (
             [USER, asking("r"), word("r", False, "no"), SAID],
-            [Message.assistant(calls=[call("r")]), told("r", "denied: no"), Message.assistant("so")],
+            [Message.assistant(calls=[call("r")]), erase_result("r", "denied: no"), Message.assistant("so")],
             {},
         ),
         (
             [USER, asking("r"), word("r", True), made("m1", approval_request_id="r")],
-            [Message.assistant(calls=[call("r")]), told("r", "gone")],
+            [Message.assistant(calls=[call("r")]), erase_result("r", "gone")],
             {},
         ),
-        ([USER, asking("r"), USER], [Message.assistant(calls=[call("r")]), told("r", WAITS), Message.user("hi")], {}),
+        ([USER, asking("r"), USER], [Message.assistant(calls=[call("r")]), erase_result("r", WAITS), Message.user("hi")], {}),
         (
             [USER, asking("r"), USER, word("r", True)],
             [Message.user("hi"), Message.assistant(calls=[call("r")])],
@@ -143,7 +143,7 @@ WAITS = "waiting: this call has not been run, for nobody has approved it yet"
         ),
         (
             [USER, asking("r"), asking("s"), word("r", True), made("m1", approval_request_id="r"), asking("s"), word("s", True)],
-            [Message.assistant(calls=[call("r")]), told("r", "gone"), Message.assistant(calls=[call("s")])],
+            [Message.assistant(calls=[call("r")]), erase_result("r", "gone"), Message.assistant(calls=[call("s")])],
             {"s": Approved()},
         ),
     ],
@@ -191,8 +191,8 @@ def test_events_are_written_and_read_back_and_are_what_the_client_knows():
         Stopped("stop"),
     ]
     sent, response = sent_for(events)
-    for one in sent:
-        validate_type(type_=ResponseStreamEvent, value=one)
+    for event in sent:
+        validate_type(type_=ResponseStreamEvent, value=event)
     validate_type(type_=Response, value=response)
     listed, unreachable, message, call, failed, question = response["output"]
     assert listed["tools"] == [write_listed(tool) for tool in TOOLS] and listed["error"] is None
@@ -222,7 +222,7 @@ def test_a_call_that_is_cut_off_is_incomplete():
     writer.set_tools(SHOWN)
     sent = writer.write(ToolStarted(Call("files_read", {"path": "a"}, "c1")))
     sent += writer.cancel()
-    assert [one["type"] for one in sent[-2:]] == ["response.output_item.done", "response.incomplete"]
+    assert [event["type"] for event in sent[-2:]] == ["response.output_item.done", "response.incomplete"]
     (item,) = writer.response()["output"]
     assert (item["status"], item["arguments"]) == ("incomplete", '{"path": "a"}')
     assert "not known what came of" in read_items(plain_items([Fields(item)])[0])[1].content

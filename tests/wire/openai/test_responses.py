@@ -258,7 +258,7 @@ def histories(draw: st.DrawFn) -> tuple[Message, ...]:
             calls = [Call(one.name, one.arguments, f"{one.id}{number}{at}") for at, one in enumerate(calls)]
             number += 1
             made.append(Message("assistant", draw(WORDS), draw(WORDS), tuple(calls)))
-            made += [Message("tool", draw(WORDS), call_id=one.id, name=one.name) for one in calls]
+            made += [Message("tool", draw(WORDS), call_id=item.id, name=item.name) for item in calls]
     return tuple(made)
 
 

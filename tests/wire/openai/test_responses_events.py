@@ -41,7 +41,7 @@ def sent_for(events: list[ModelEvent], heading: Heading = HEADING) -> list[dict[
 
 def events_of(sent: list[Any]) -> list[ModelEvent]:
     reader = EventReader()
-    return [event for one in sent for event in reader.feed(one)] + reader.close()
+    return [event for item in sent for event in reader.feed(item)] + reader.close()
 
 
 @given(answers())
@@ -55,10 +55,10 @@ def test_streamed_or_whole_the_answer_is_the_same_and_keeps_to_the_rules(events:
     sent = sent_for(events)
     last = sent[-1]["response"]
     assert last == write_response(events, HEADING)
-    assert [one["sequence_number"] for one in sent] == list(range(len(sent)))
-    assert [one["type"] for one in sent[:2]] == ["response.created", "response.in_progress"]
-    added = {one["output_index"]: one["item"] for one in sent if one["type"] == "response.output_item.added"}
-    done = {one["output_index"]: one["item"] for one in sent if one["type"] == "response.output_item.done"}
+    assert [event["sequence_number"] for event in sent] == list(range(len(sent)))
+    assert [event["type"] for event in sent[:2]] == ["response.created", "response.in_progress"]
+    added = {event["output_index"]: event["item"] for event in sent if event["type"] == "response.output_item.added"}
+    done = {event["output_index"]: event["item"] for event in sent if event["type"] == "response.output_item.done"}
     assert list(done.values()) == last["output"]
     assert [(item["id"], item["type"], item.get("call_id")) for item in added.values()] == [
         (item["id"], item["type"], item.get("call_id")) for item in done.values()
@@ -72,8 +72,8 @@ def test_streamed_or_whole_the_answer_is_the_same_and_keeps_to_the_rules(events:
 @given(answers())
 @settings(max_examples=tries(10, 30), deadline=None)
 def test_the_clients_own_models_accept_every_event(events: list[ModelEvent]):
-    for one in sent_for(events):
-        validate_type(type_=ResponseStreamEvent, value=one)
+    for event in sent_for(events):
+        validate_type(type_=ResponseStreamEvent, value=event)
     validate_type(type_=Response, value=write_response(events, HEADING))
 
 
@@ -92,7 +92,7 @@ ONE_CALL: list[ModelEvent] = [
 @pytest.mark.req("R103")
 def test_events_come_in_the_order_clients_count_on():
     sent = sent_for([Thought("h"), Thought("m"), Text("so"), *ONE_CALL])
-    assert [one["type"].removeprefix("response.") for one in sent] == [
+    assert [event["type"].removeprefix("response.") for event in sent] == [
         "created", "in_progress",
         "output_item.added", "content_part.added", "reasoning_text.delta", "reasoning_text.delta", "reasoning_text.done",
         "content_part.done", "output_item.done",
@@ -133,13 +133,13 @@ def test_events_come_in_the_order_clients_count_on():
 def test_thoughts_are_a_summary_for_whoever_asks_for_one():
     heading = replace(HEADING, repeated={**HEADING.repeated, "reasoning": {"effort": None, "summary": "auto"}})
     sent = sent_for([Thought("h"), Thought("m"), Text("so"), Stopped("stop", Usage(3, 2))], heading)
-    assert [one["type"].removeprefix("response.") for one in sent[2:10]] == [
+    assert [event["type"].removeprefix("response.") for event in sent[2:10]] == [
         "output_item.added", "reasoning_summary_part.added", "reasoning_summary_text.delta", "reasoning_summary_text.delta",
         "reasoning_summary_text.done", "reasoning_summary_part.done", "output_item.done", "output_item.added",
     ]  # fmt: skip
-    assert [one["summary_index"] for one in sent[3:8]] == [0] * 5
-    for one in sent:
-        validate_type(type_=ResponseStreamEvent, value=one)
+    assert [event["summary_index"] for event in sent[3:8]] == [0] * 5
+    for event in sent:
+        validate_type(type_=ResponseStreamEvent, value=event)
     summary = [{"type": "summary_text", "text": "hm"}]
     reasoning = sent[-1]["response"]["output"][0]
     assert reasoning == {"id": "rs_1_0", "type": "reasoning", "summary": summary, "status": "completed"}
@@ -185,7 +185,7 @@ def test_what_is_unreadable_is_said_unless_its_call_has_begun_to_stream():
 
 def test_an_answer_that_just_ends_is_ended():
     assert sent_for([Text("a")])[-1]["response"]["status"] == "completed"
-    assert [one["type"] for one in sent_for([])] == ["response.created", "response.in_progress", "response.completed"]
+    assert [event["type"] for event in sent_for([])] == ["response.created", "response.in_progress", "response.completed"]
 
 
 def test_an_answer_that_fails_or_is_cancelled_ends_every_item_it_has_begun():
@@ -193,8 +193,8 @@ def test_an_answer_that_fails_or_is_cancelled_ends_every_item_it_has_begun():
         writer = EventWriter(HEADING)
         sent = [one for event in (Text("a"), CallStarted(0, "add", "c")) for one in writer.write(event)]
         sent += writer.fail(write_failure(503, "gone")) if end == "failed" else writer.cancel()
-        assert sum(one["type"].endswith("item.added") for one in sent) == 2
-        assert sum(one["type"].endswith("item.done") for one in sent) == 2
+        assert sum(event["type"].endswith("item.added") for event in sent) == 2
+        assert sum(event["type"].endswith("item.done") for event in sent) == 2
         assert sent[-1]["response"]["status"] == end
         assert writer.write(Text("more")) == []
     with pytest.raises(ModelError, match="gone"):

@@ -103,7 +103,7 @@ def results_are_whole_when_they_begin(stream: Stream) -> Iterator[str]:
         texts = block.get("content")
         if not isinstance(block.get("is_error"), bool) or not isinstance(texts, list):
             yield f"{block}"
-        elif not all(one.get("type") == "text" and one.get("text") for one in texts):  # sent back, an empty one is an error
+        elif not all(text.get("type") == "text" and text.get("text") for text in texts):  # sent back, an empty one is an error
             yield f"{texts}"
 
 

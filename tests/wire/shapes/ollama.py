@@ -25,7 +25,7 @@ def every_line_has_a_message(stream: Stream) -> Iterator[str]:
 @rule("ollama")
 def only_the_last_line_is_done(stream: Stream) -> Iterator[str]:
     done = [data.get("done") for _, data in typed_data(stream) if "error" not in data]
-    if any(one is not False for one in done[:-1]) or (not failed(stream) and done[-1:] != [True]):
+    if any(item is not False for item in done[:-1]) or (not failed(stream) and done[-1:] != [True]):
         yield f"{done}"
 
 

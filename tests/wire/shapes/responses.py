@@ -216,9 +216,9 @@ def mcp_calls_end_with_an_output_or_an_error(stream: Stream) -> Iterator[str]:
 @rule("responses")
 def lists_of_tools_say_how_they_are_called(stream: Stream) -> Iterator[str]:
     for item in _mcp_items(stream, "mcp_list_tools"):
-        for one in item["tools"]:
-            if not isinstance(one.get("name"), str) or not isinstance(one.get("input_schema"), dict):
-                yield f"{one}"
+        for tool in item["tools"]:
+            if not isinstance(tool.get("name"), str) or not isinstance(tool.get("input_schema"), dict):
+                yield f"{tool}"
 
 
 @rule("responses")

@@ -71,7 +71,7 @@ class Scripted:
             if "event" in given:
                 yield Frame(given["event"], {})
             if given.get("tool"):
-                results = [one["content"] for one in given.get("messages", ()) if one["role"] == "tool"]
+                results = [message["content"] for message in given.get("messages", ()) if message["role"] == "tool"]
                 if not results:
                     for frame in CLOCK:
                         yield frame

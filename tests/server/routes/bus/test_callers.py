@@ -114,8 +114,8 @@ async def test_a_key_sees_what_it_may_call_and_an_admin_sees_the_rest() -> None:
         refused = await client.get("/bus/v1/trace", headers={"x-api-key": "k"})
         assert (refused.status_code, refused.json()["error"]) == (403, "unauthorized")
         assert (await client.get("/bus/v1/trace", headers={"x-api-key": "a"})).status_code == 200
-    assert {one["name"] for one in own} == {"experimental.unknown", "experimental.member", "experimental.nested"}
-    assert {one["name"] for one in all if not one["callable"]} == {
+    assert {item["name"] for item in own} == {"experimental.unknown", "experimental.member", "experimental.nested"}
+    assert {item["name"] for item in all if not item["callable"]} == {
         "experimental.trusted",
         "experimental.anchor",
         "experimental.self",
@@ -193,7 +193,7 @@ async def test_a_node_calls_a_server_with_its_signature_and_its_token() -> None:
         with pytest.raises(BusError) as refused:
             await bus.call("experimental.member", (1, 0), BODY)
     assert frames == ["token", "token", "done"]
-    assert {(one.authority.subject, one.authority.trust) for one in scripted.calls} == {(FRIEND.node_id, "trusted")}
+    assert {(call.authority.subject, call.authority.trust) for call in scripted.calls} == {(FRIEND.node_id, "trusted")}
     assert refused.value.code == "token_scope_insufficient"
 
 

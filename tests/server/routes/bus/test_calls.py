@@ -34,8 +34,8 @@ async def test_the_id_of_a_call_comes_back_and_is_that_of_its_trace() -> None:
         traced = (await client.get("/bus/v1/trace")).json()["calls"]
     assert by_header.headers["x-hearthnet-request-id"] == by_header.headers["x-request-id"] == "01JHEADER"
     assert by_envelope.headers["x-hearthnet-request-id"] == "01JBODY"
-    assert [one["trace_id"] for one in traced] == ["01JHEADER", "01JBODY", unnamed.headers["x-hearthnet-request-id"]]
-    assert {(one["capability"], one["version"], one["result"]) for one in traced} == {("rag.query", "1.0", "ok")}
+    assert [item["trace_id"] for item in traced] == ["01JHEADER", "01JBODY", unnamed.headers["x-hearthnet-request-id"]]
+    assert {(item["capability"], item["version"], item["result"]) for item in traced} == {("rag.query", "1.0", "ok")}
 
 
 @pytest.mark.parametrize(

@@ -37,9 +37,9 @@ def checked(events: list[tuple[str, Any]]) -> dict[str, Any]:
     deltas = [data for event, data in events if event == "tool_call_delta"]
     (call,) = [data for event, data in events if event == "tool_call"]
     assert deltas[0].keys() >= {"id", "name", "arguments_delta"}
-    assert all(one.keys() >= {"id", "arguments_delta"} and "name" not in one for one in deltas[1:])
-    assert {one["id"] for one in deltas} == {call["id"]}
-    assert json.loads("".join(one["arguments_delta"] for one in deltas)) == call["arguments"] == {"query": "hall"}
+    assert all(delta.keys() >= {"id", "arguments_delta"} and "name" not in delta for delta in deltas[1:])
+    assert {delta["id"] for delta in deltas} == {call["id"]}
+    assert json.loads("".join(delta["arguments_delta"] for delta in deltas)) == call["arguments"] == {"query": "hall"}
     return {name: call[name] for name in ("id", "name", "arguments")}
 
 
@@ -51,9 +51,9 @@ async def test_a_result_in_the_socket_and_one_in_the_next_call_lead_to_the_same_
         first = [json.loads(await socket.recv())]
         while first[-1]["event"] != "tool_call":
             first.append(json.loads(await socket.recv()))
-        call = checked([(one["event"], one["data"]) for one in first])
+        call = checked([(item["event"], item["data"]) for item in first])
         await send(socket, type="tool_result", tool_call_id=call["id"], body=FOUND)
-        rest = [(one["event"], one["data"]) for one in await frames_of(socket)]
+        rest = [(item["event"], item["data"]) for item in await frames_of(socket)]
 
     again, other = chat_bus(*REPLIES)
     async with http(app_of(again)) as client:
@@ -94,10 +94,10 @@ async def test_callers_share_nothing_of_their_prompts_and_each_has_one_cache_in_
             assert (await post(client, body, authorization=f"Bearer {name}")).status_code == 200
             said = {"model": "m", "messages": [{"role": "user", "content": "The secret is 42."}]}
             await client.post("/v1/chat/completions", json=said, headers={"authorization": f"Bearer {name}"})
-    alice, alice_http, bob, bob_http = [one.cache_salt for one in model.asked]
+    alice, alice_http, bob, bob_http = [item.cache_salt for item in model.asked]
     assert (alice, bob) == (alice_http, bob_http)
     assert alice and bob and alice != bob
-    assert [one.caller for one in model.asked] == ["alice", "alice", "bob", "bob"]
+    assert [item.caller for item in model.asked] == ["alice", "alice", "bob", "bob"]
 
 
 async def test_a_key_asks_only_its_own_models_over_the_bus() -> None:

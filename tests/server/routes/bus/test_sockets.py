@@ -44,9 +44,9 @@ async def test_frames_have_the_shape_of_the_events_and_numbers() -> None:
         assert await close_code(socket) == 1000
     async with http(app) as client:
         events = sse_frames((await post(client, chat(tokens=40))).text)
-    assert [(one["event"], one["data"]) for one in frames] == events
-    assert [one["seq"] for one in frames] == list(range(1, 42))
-    assert all(set(one) == {"event", "data", "seq"} for one in frames)
+    assert [(frame["event"], frame["data"]) for frame in frames] == events
+    assert [frame["seq"] for frame in frames] == list(range(1, 42))
+    assert all(set(frame) == {"event", "data", "seq"} for frame in frames)
 
 
 async def test_a_capability_that_does_not_stream_is_one_frame() -> None:
@@ -63,10 +63,10 @@ async def test_a_tool_loop_in_one_socket_goes_on_as_a_second_call_with_the_messa
     async with served(app) as url, socket_to(url) as socket:
         await call(socket, tokens=1, tool=True)
         first = [json.loads(await socket.recv()) for _ in range(4)]
-        assert [one["event"] for one in first] == ["token", "tool_call_delta", "tool_call_delta", "tool_call"]
+        assert [item["event"] for item in first] == ["token", "tool_call_delta", "tool_call_delta", "tool_call"]
         asked = first[-1]["data"]
         assert asked == {"id": "tc_1", "name": "clock", "arguments": {"zone": "UTC"}}
-        assert json.loads("".join(one["data"]["arguments_delta"] for one in first[1:3])) == asked["arguments"]
+        assert json.loads("".join(item["data"]["arguments_delta"] for item in first[1:3])) == asked["arguments"]
         await send(socket, type="tool_result", tool_call_id=asked["id"], body={"time": "12:00"})
         rest = await frames_of(socket)
     messages = [
@@ -76,7 +76,7 @@ async def test_a_tool_loop_in_one_socket_goes_on_as_a_second_call_with_the_messa
     ]
     async with http(app) as client:
         again = sse_frames((await post(client, chat(tokens=1, tool=True, messages=messages))).text)
-    assert [(one["event"], one["data"]) for one in rest] == again[1:]
+    assert [(item["event"], item["data"]) for item in rest] == again[1:]
     assert again[1] == ("token", {"text": "It is 12:00."})
 
 
@@ -85,8 +85,8 @@ async def test_binary_messages_are_answered_in_kind() -> None:
     async with served(app) as url, socket_to(url) as socket:
         await socket.send(json.dumps({"type": "call", **chat(tokens=1)}).encode())
         answer = [await socket.recv(), await socket.recv()]
-    assert all(isinstance(one, bytes) for one in answer)
-    assert [json.loads(one)["event"] for one in answer] == ["token", "done"]
+    assert all(isinstance(item, bytes) for item in answer)
+    assert [json.loads(item)["event"] for item in answer] == ["token", "done"]
 
 
 @pytest.mark.parametrize("given", [{"sleep": 30}, {"tool": True}, {"tokens": 1000}])
@@ -99,7 +99,7 @@ async def test_a_call_that_is_cancelled_ends_with_an_error_and_stops_its_handler
             await send(socket, type="cancel")
             frames = await frames_of(socket)
             assert (frames[-1]["event"], frames[-1]["data"]["error"]) == ("error", "cancelled")
-            assert [one["seq"] for one in frames] == list(range(1, len(frames) + 1))
+            assert [frame["seq"] for frame in frames] == list(range(1, len(frames) + 1))
             assert await close_code(socket) == 1000
         assert (scripted.running, scripted.cancelled) == (0, 1)
         async with socket_to(url) as socket:  # there is a place again

@@ -17,15 +17,15 @@ from callsmith.models.local import LocalModel
 HERMES = format_named("hermes")
 
 
-def told(*replies: str, chunk: int = 3) -> tuple[LocalModel, Scripted]:
+def scripted_model(*replies: str, chunk: int = 3) -> tuple[LocalModel, Scripted]:
     """The model, and the engine that knows what it was asked."""
     engine = Scripted(replies, chunk=chunk)
     return LocalModel(engine, HERMES, Template(CHATML)), engine
 
 
-def open_told(monkeypatch: pytest.MonkeyPatch, *replies: str) -> None:
+def open_scripted(monkeypatch: pytest.MonkeyPatch, *replies: str) -> None:
     """Have this model be opened, whatever is asked for."""
-    model = told(*replies)[0]
+    model = scripted_model(*replies)[0]
     monkeypatch.setattr(asking, "open_model", lambda *_: model)
     monkeypatch.setattr(asking, "describe_model", lambda *_: model.info)
 
