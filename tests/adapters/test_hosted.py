@@ -8,9 +8,7 @@ from typing import Any
 import pytest
 
 from callsmith.adapters.answer import HostedAnswer, read_whole
-from callsmith.adapters.hosted import HostedModel
-from callsmith.adapters.imports import find
-from callsmith.adapters.tool_request import ToolRequest, read_tool_fields
+from callsmith.adapters.hosted import HostedModel, ToolRequest, find, read_tool_fields
 from callsmith.core.errors import Unavailable, UnknownName, UsageError
 from callsmith.formats import format_named
 from callsmith.formats.huggingface.write import format_to_response_template

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsmith.core.values import TOOL_NAME, Call, Choice, Message, Request, Tool
-from callsmith.wire.upstream.names import IdRule, NameRule, ToolNames, fit_ids, names_of, rename_tools
+from callsmith.wire.upstream.quirks import IdRule, NameRule, ToolNames, fit_ids, names_of, rename_tools
 
 OPENAI = NameRule("A-Za-z0-9_-", 64)
 NAMES = st.from_regex(re.compile(r"[A-Za-z0-9_.:/-]{1,80}"), fullmatch=True)

@@ -3,8 +3,7 @@
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-from callsmith.adapters.hosted import HostedModel
-from callsmith.adapters.tool_request import ToolRequest
+from callsmith.adapters.hosted import HostedModel, ToolRequest
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Json
 from callsmith.formats.algebra import Format, nodes_of

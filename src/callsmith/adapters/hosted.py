@@ -1,21 +1,23 @@
 """`HostedModel`: a model that another server runs, as plug-ins in that server see it.
 
 The server renders prompts and generates; from the tokenizer and its chat template we find out how the model writes, constrain its
-answers with grammars, and read them.
+answers with grammars, and read them. `ToolRequest` is what a request to that server asks of its tools; `find` gets the names of
+the server's own classes, which move between its modules from release to release.
 """
 
 import os
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
+from importlib import import_module
+from importlib.metadata import PackageNotFoundError, version
 from itertools import takewhile
 from pathlib import Path
 from typing import Any, Final
 
-from callsmith.adapters.tool_request import ToolRequest
-from callsmith.core.errors import CallsmithError, Unavailable
-from callsmith.core.values import Json
+from callsmith.core.errors import CallsmithError, Unavailable, UsageError
+from callsmith.core.values import Choice, Json, Tool
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.formats.algebra import Format, nodes_of
 from callsmith.formats.inference.detect import shows_reasoning
@@ -26,6 +28,66 @@ from callsmith.models.grammars import Grammars
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import preset_for
 from callsmith.models.speech import find_speech
+
+
+@dataclass(frozen=True, slots=True)
+class ToolRequest:
+    """What a request asks of the answer: which tools there are, whether they must be called, whether several at once."""
+
+    tools: tuple[Tool, ...] = ()
+    choice: Choice = Choice("none")
+    parallel: bool = True
+
+    @property
+    def offered(self) -> tuple[Tool, ...]:
+        """The tools that may be called."""
+        return self.choice.among(self.tools)
+
+    @property
+    def is_constrained(self) -> bool:
+        """Whether a grammar constrains the calls: they must be made, or one of the tools is strict."""
+        return bool(self.offered) and (self.choice.mode == "required" or any(tool.strict for tool in self.offered))
+
+
+def read_tool_request(request: Any, *, all_strict: bool = False) -> ToolRequest:
+    """What a chat or Responses request asks of its tools. `all_strict`: the operator wants every tool strict."""
+    return read_tool_fields(request.tools or (), request.tool_choice, request.parallel_tool_calls, all_strict=all_strict)
+
+
+def read_tool_fields(tools: Any, choice: Any, parallel: bool | None, *, all_strict: bool = False) -> ToolRequest:
+    """The same of the fields of a request, in the classes of the server."""
+    known = tuple(_tools(tools, all_strict))
+    if not known:
+        return ToolRequest()
+    tool_request = ToolRequest(known, _read_choice(choice), parallel is not False)
+    _ = tool_request.offered  # an unknown name is an error here
+    return tool_request
+
+
+def _tools(tools: Any, all_strict: bool) -> Iterator[Tool]:
+    """The function tools; a chat request has them under `function`, a Responses request has them bare."""
+    for tool in tools:
+        function = getattr(tool, "function", None) or tool
+        name = getattr(function, "name", None)
+        if isinstance(name, str) and getattr(tool, "type", "function") == "function":
+            description, parameters = getattr(function, "description", None), getattr(function, "parameters", None)
+            schema: dict[str, Any] = dict(parameters) if parameters else {"type": "object", "properties": {}}
+            yield Tool(name, description or "", schema, strict=all_strict or bool(getattr(function, "strict", None)))
+
+
+def _read_choice(choice: Any) -> Choice:
+    """A mode, or the one tool that is to be called."""
+    if choice is None or choice in ("none", "auto", "required"):
+        return Choice(choice or "auto")
+    if isinstance(choice, str):
+        raise UsageError(
+            f"tool_choice must be none, auto, required or a function's name, and it is {choice!r}", field="tool_choice"
+        )
+    name = getattr(getattr(choice, "function", None) or choice, "name", None)
+    if not isinstance(name, str):
+        raise ValueError(f"tool_choice: callsmith knows none, auto, required and the name of a function, not {choice!r}")
+    return Choice.only(name)
+
 
 FORMAT_VARIABLE: Final = "CALLSMITH_FORMAT"
 TEMPLATE_VARIABLE: Final = "CALLSMITH_CHAT_TEMPLATE"
@@ -124,12 +186,15 @@ class HostedModel:
         start = prompt.rfind(self._header) if self._header.strip() else -1
         return prompt[start:] if start >= 0 else ""
 
+    @cached_property
+    def thought_markers(self) -> tuple[str, str]:
+        """What reasoning begins and ends with; empty where the format has none."""
+        thinks = self.format.thinks
+        return (literal_text(nodes_of(thinks.open)).strip(), literal_text(nodes_of(thinks.close)).strip()) if thinks else ("", "")
+
     def is_thinking(self, opened: str) -> bool:
         """Whether the model's turn, of which this is the beginning, is within reasoning."""
-        thinks = self.format.thinks
-        if thinks is None:
-            return False
-        open, close = (literal_text(nodes_of(marker)).strip() for marker in (thinks.open, thinks.close))
+        open, close = self.thought_markers
         return bool(open) and opened.rfind(open) > opened.rfind(close or "\0")
 
     def _render_opened(self, variables: Mapping[str, Any] | None, after_tool: bool, tools: bool) -> str:
@@ -192,3 +257,26 @@ def _hidden_tokens(tokenizer: Any) -> frozenset[str]:
     if added:
         return frozenset(str(token.content) for token in added.values() if getattr(token, "special", False))
     return frozenset(str(token) for token in getattr(tokenizer, "all_special_tokens", ()))
+
+
+def find(package: str, name: str, *modules: str) -> Any:
+    """The object of this name in the first of the modules that has it; an `Unavailable` that names them all if none has."""
+    problems: list[str] = []
+    for module in modules:
+        try:
+            return getattr(import_module(module), name)
+        except (ImportError, AttributeError) as error:
+            problems.append(f"{module}: {error}")
+    raise Unavailable(
+        f"callsmith cannot be used inside {package} {installed_version(package)}: {name} is not where it is expected "
+        f"({'; '.join(problems)})",
+        hint=f"update callsmith, or install a release of {package} that it knows (see docs/servers.md)",
+    )
+
+
+def installed_version(package: str) -> str:
+    """The version of an installed package, as far as it says one."""
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return "(unknown version)"

@@ -37,10 +37,9 @@ from callsmith.core.capability.execution import Audit
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
-from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.envelopes import Envelope, Version, check_name
 from callsmith.wire.capability.errors import BusError, as_bus_error
 from callsmith.wire.capability.frames import Frame, error_frame
-from callsmith.wire.capability.names import Version, check_name
 
 MAX_DEPTH = 6  # calls inside calls
 _ATTEMPTS = 3  # at different providers

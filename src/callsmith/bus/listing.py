@@ -6,8 +6,8 @@ from typing import Any
 from callsmith.bus.descriptor import Descriptor
 from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import parse_version, write_version
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.names import parse_version, write_version
 from callsmith.wire.fields import Fields
 
 _NAMES = tuple(one.name for one in fields(Descriptor))

@@ -16,9 +16,9 @@ from callsmith.core.capability.execution import Audit, Execution, hash_arguments
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.wire.capability.chat import TOOLS_CALL, read_target
+from callsmith.wire.capability.envelopes import write_version
 from callsmith.wire.capability.errors import BusError, as_bus_error
 from callsmith.wire.capability.frames import Frame
-from callsmith.wire.capability.names import write_version
 
 T = TypeVar("T")
 

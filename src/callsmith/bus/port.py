@@ -9,10 +9,9 @@ from msgspec import Struct
 from callsmith.bus.descriptor import Descriptor
 from callsmith.core.capability.authority import SELF, Authority
 from callsmith.core.values import Json
-from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.envelopes import Envelope, Version
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
-from callsmith.wire.capability.names import Version
 
 Receive: TypeAlias = Callable[[], Awaitable[Mapping[str, Json] | None]]  # waits for what the other side sends; None: no more
 # Raises a BusError if this authority does not reach as far as a call of this capability with these params.

@@ -23,9 +23,9 @@ from callsmith.core.events import CallEvent, ToolProgress
 from callsmith.core.failures import failed, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Json, Result, Schema, Tool
+from callsmith.wire.capability.envelopes import EXPERIMENTAL, parse_reference
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
-from callsmith.wire.capability.names import EXPERIMENTAL, parse_reference
 
 SOURCE = "bus"
 _log = logging.getLogger(__name__)

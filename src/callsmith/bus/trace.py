@@ -8,7 +8,7 @@ from typing import TypeAlias
 from msgspec import Struct
 
 from callsmith.core.capability.authority import Authority
-from callsmith.wire.capability.names import Version
+from callsmith.wire.capability.envelopes import Version
 
 MOST_ENTRIES = 10_000
 

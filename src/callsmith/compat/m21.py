@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from callsmith.bus.reach import bound_tool
 from callsmith.capabilities import executor
 from callsmith.core.values import Call, Json, Result, Schema, Tool
-from callsmith.wire.capability.names import Version, write_reference
+from callsmith.wire.capability.envelopes import Version, write_reference
 
 
 def ToolDefinition(

@@ -11,7 +11,7 @@ from callsmith.core.ports import Model, model_info
 from callsmith.models.router import Aliases, model_status
 from callsmith.server.http.keys import matches
 from callsmith.server.http.request_context import current_request
-from callsmith.wire.model_lists.listed_model import ListedModel
+from callsmith.wire.model_list import ListedModel
 
 DEFAULT_MODEL = "default"  # another name for the first model, unless an alias says otherwise
 

@@ -16,15 +16,13 @@ import msgspec
 from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Completion, Json, Request
-from callsmith.wire.declare.request_fields import Field, RequestFields, RequiredField, flag
-from callsmith.wire.declare.shared_fields import ModelFields, read_output
+from callsmith.wire.declare.request_fields import Field, ModelFields, RequestFields, RequiredField, flag, read_output
 from callsmith.wire.extensions import ExtensionFields
 from callsmith.wire.fields import Fields
-from callsmith.wire.logprobs import top_logprobs, write_logprobs
 from callsmith.wire.openai.chat import read_request as read_chat
 from callsmith.wire.openai.completions import DEFAULT_MAX_TOKENS, prompt_field, read_prompts
 from callsmith.wire.openai.output import OutputFields
-from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts
+from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts, top_logprobs, write_logprobs
 
 _NO_LIMIT: Final = (-1, -2)
 

@@ -26,8 +26,8 @@ from callsmith.core.values import Call, Message, Result
 from callsmith.wire.anthropic.events import Heading, write_response
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.extensions import ToolEvent
-from callsmith.wire.mcp_names import bare_name
 from callsmith.wire.openai.mcp import mcp_name
+from callsmith.wire.tools import bare_name
 from tests.wire.blocks import (
     ADD,
     FILES,

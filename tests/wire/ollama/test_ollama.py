@@ -14,9 +14,8 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEv
 from callsmith.core.ports import ModelInfo, WeightsInfo
 from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
-from callsmith.wire.model_lists.listed_model import ListedModel
+from callsmith.wire.model_list import ListedModel, write_tag
 from callsmith.wire.ollama.events import Heading, LineReader, LineWriter, write_response
-from callsmith.wire.ollama.models import write_tag
 from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_chat, write_error
 from tests.effort import tries
 from tests.wire.drawn import CALLS, DECISIONS, bodies

@@ -11,9 +11,8 @@ from crewai.tools.tool_failure import ToolFailure
 from crewai.utilities.string_utils import sanitize_tool_name
 from pydantic import PrivateAttr
 
-from callsmith.adapters.frameworks.arguments import arguments_class
 from callsmith.adapters.frameworks.blocking import wait_for
-from callsmith.adapters.frameworks.toolsets import CallableTool, Decide, callable_tools, foreign_tool
+from callsmith.adapters.frameworks.toolsets import CallableTool, Decide, arguments_class, callable_tools, foreign_tool
 from callsmith.core.errors import UsageError
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context

@@ -3,9 +3,12 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 from uuid import uuid4
+
+from pydantic import BaseModel, ConfigDict, create_model
 
 from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.core.approval import ConfirmationRequired, Decision
@@ -102,3 +105,20 @@ def foreign_tool(name: str, description: str, parameters: Schema, run: Callable[
     """A tool of a framework, for `Functions`; `run` takes the arguments by their names."""
     check_schema(parameters, f"{name}.parameters")
     return Function.of(run, Tool(name, description, parameters, source=source))
+
+
+class _Arguments(BaseModel):
+    """Any arguments: whether they fit is found when the tool is called, by its schema."""
+
+    model_config = ConfigDict(extra="allow")
+
+
+def arguments_class(tool: Tool) -> type[BaseModel]:
+    """A class whose JSON Schema is the tool's, and which takes whatever arguments there are."""
+    made = create_model(f"{tool.name}_arguments", __base__=_Arguments, __doc__=tool.description)
+
+    def model_json_schema(*_: Any, **__: Any) -> dict[str, Any]:
+        return deepcopy(dict(tool.parameters))  # some frameworks change it
+
+    made.model_json_schema = model_json_schema
+    return made

@@ -8,9 +8,8 @@ from llama_index.core.tools import BaseTool, FunctionTool, ToolMetadata, ToolOut
 from llama_index.core.tools.tool_spec.base import BaseToolSpec
 from llama_index.core.tools.types import adapt_to_async_tool
 
-from callsmith.adapters.frameworks.arguments import arguments_class
 from callsmith.adapters.frameworks.blocking import wait_for
-from callsmith.adapters.frameworks.toolsets import CallableTool, Decide, callable_tools, foreign_tool
+from callsmith.adapters.frameworks.toolsets import CallableTool, Decide, arguments_class, callable_tools, foreign_tool
 from callsmith.core.errors import UsageError
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context

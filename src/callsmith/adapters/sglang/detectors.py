@@ -14,13 +14,11 @@ from dataclasses import asdict
 from typing import Any, Final
 
 from callsmith.adapters.answer import AnswerDelta, CallDelta, HostedAnswer, read_whole
-from callsmith.adapters.hosted import FORMAT_VARIABLE, HostedModel
+from callsmith.adapters.hosted import FORMAT_VARIABLE, HostedModel, ToolRequest, read_tool_fields, read_tool_request
 from callsmith.adapters.sglang import host
-from callsmith.adapters.tool_request import ToolRequest, read_tool_fields, read_tool_request
 from callsmith.core.errors import UsageError
-from callsmith.formats.algebra import Calls, nodes_of
+from callsmith.formats.algebra import Calls
 from callsmith.formats.reader.markers import compile_markers, openers_of
-from callsmith.formats.write import literal_text
 from callsmith.grammar.targets.upstream import for_sglang
 
 _OPEN, _CLOSE, _READ = "\ufdd1", "\ufdd2", "\ufdd3"  # around the pieces of a call; before text that is read already
@@ -127,10 +125,8 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
 
     def __init__(self, tokenizer: Any = None, tool_call_parser_active: bool = False, **options: Any) -> None:
         self.model = _model(tokenizer) if tokenizer is not None or os.environ.get(FORMAT_VARIABLE) else None
-        thinks = self.model.format.thinks if self.model else None
-        markers = (thinks.open, thinks.close) if thinks else ("<think>", "</think>")
-        open, close = (literal_text(nodes_of(marker)).strip() for marker in markers)
-        super().__init__(open, close, **options)  # pyright: ignore[reportUnknownMemberType]
+        markers = self.model.thought_markers if self.model and self.model.format.thinks else ("<think>", "</think>")
+        super().__init__(*markers, **options)  # pyright: ignore[reportUnknownMemberType]
         self._hands_calls_on = tool_call_parser_active
         self._tool_request = ToolRequest()
         self._variables: dict[str, Any] = {}
@@ -150,8 +146,8 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
 
     def get_think_end_token_ids(self, tokenizer: Any) -> list[int]:
         """The tokens that end reasoning, behind which SGLang applies grammars."""
-        thinks = _model(tokenizer).format.thinks
-        close = literal_text(nodes_of(thinks.close)).strip() if thinks else self.think_end_token
+        model = _model(tokenizer)
+        close = model.thought_markers[1] if model.format.thinks else self.think_end_token
         return list(tokenizer.encode(close, add_special_tokens=False))
 
     def detect_and_parse(self, text: str) -> Any:

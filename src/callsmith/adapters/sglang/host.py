@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callsmith.adapters.imports import find
+from callsmith.adapters.hosted import find
 
 
 def _find(name: str, *modules: str) -> Any:

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from callsmith.adapters.imports import find
+from callsmith.adapters.hosted import find
 
 _PROTOCOL = (
     "vllm.entrypoints.generate.base.protocol",

@@ -10,13 +10,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 from callsmith.adapters.answer import AnswerDelta, HostedAnswer, read_whole
-from callsmith.adapters.hosted import TAIL_TOKENS, HostedModel
-from callsmith.adapters.tool_request import ToolRequest, read_tool_request
+from callsmith.adapters.hosted import TAIL_TOKENS, HostedModel, ToolRequest, read_tool_request
 from callsmith.adapters.vllm import host
-from callsmith.adapters.vllm.requests import constrain
 from callsmith.core.errors import UsageError
-from callsmith.formats.algebra import nodes_of
-from callsmith.formats.write import literal_text
+from callsmith.engines.lru import IdentityLRU
+from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.targets.upstream import RequestFields, for_vllm
 
 _log = logging.getLogger("vllm.callsmith")
 
@@ -41,9 +40,7 @@ class CallsmithReasoningParser(host.ReasoningParser):  # pyright: ignore[reportU
         super().__init__(tokenizer, *args, **kwargs)  # pyright: ignore[reportUnknownMemberType]
         self._tokenizer = tokenizer
         self.model = HostedModel.of(tokenizer)
-        thinks = self.model.format.thinks
-        markers = (thinks.open, thinks.close) if thinks else ((), ())
-        self._open, self._close = (literal_text(nodes_of(marker)).strip() for marker in markers)
+        self._open, self._close = self.model.thought_markers
 
     @property
     def reasoning_start_str(self) -> str | None:
@@ -99,11 +96,7 @@ class HostParser(host.Parser):  # pyright: ignore[reportUntypedBaseClass]
     def is_reasoning_end(self, input_ids: list[int]) -> bool:
         """Whether the answer to this prompt begins behind the reasoning: grammars of the request's own begin there."""
         opened = self.model.opened_in(decode_tail(self._tokenizer, input_ids))
-        thinks = self.model.format.thinks
-        if thinks is None or not self.model.thinks:
-            return True
-        closed = literal_text(nodes_of(thinks.close)).strip()
-        return not self.model.is_thinking(opened) and closed in opened
+        return not self.model.thinks or (not self.model.is_thinking(opened) and self.model.thought_markers[1] in opened)
 
     def parse(
         self, model_output: str, request: Any, enable_auto_tools: bool = False, model_output_token_ids: Sequence[int] = ()
@@ -214,3 +207,53 @@ def _call(piece: Any) -> Any:
         return host.DeltaToolCall(index=piece.index, function=host.DeltaFunctionCall(arguments=piece.arguments))
     function = host.DeltaFunctionCall(name=piece.name, arguments=piece.arguments)
     return host.DeltaToolCall(index=piece.index, id=piece.id, type="function", function=function)
+
+
+_log = logging.getLogger("vllm.callsmith")
+_fields: IdentityLRU[RequestFields] = IdentityLRU(64)
+
+
+def constrain(request: Any, tool_request: ToolRequest, model: HostedModel, variables: Mapping[str, Any]) -> Any:
+    """The request with the grammar of its answer, where calls must be valid. Required calls replace an output format."""
+    if model.needs_specials or tool_request.is_constrained:
+        request.skip_special_tokens = False
+        if hasattr(request, "spaces_between_special_tokens"):
+            request.spaces_between_special_tokens = False
+    if tool_request.choice.mode != "required" and request.extract_structured_outputs() is not None:
+        return request
+    opened = _find_opening(request, model, variables)
+    begins_with_answer = hasattr(request, "_grammar_from_parser")
+    if not begins_with_answer and model.is_thinking(opened):
+        opened = ""  # the engine applies the grammar behind the reasoning
+    try:
+        grammar = model.grammar(tool_request, opened, thinking=variables.get("enable_thinking") is not False)
+    except UsageError as error:
+        raise ValueError(f"tools: {error}") from error
+    if grammar is None:
+        return request
+    request.structured_outputs = host.StructuredOutputsParams(**_structured_outputs(grammar))
+    for own in ("response_format", "text"):
+        if getattr(request, own, None) is not None:
+            setattr(request, own, None)
+    if begins_with_answer:
+        request._grammar_from_parser = True
+    return request
+
+
+def _structured_outputs(grammar: Grammar) -> Mapping[str, Any]:
+    def make() -> RequestFields:
+        fields = for_vllm(grammar)
+        if fields.unenforced:
+            left = ", ".join(f"{path or '#'} {keyword}" for path, keyword in fields.unenforced)
+            _log.warning("these keywords of tool schemas are not enforced by the grammar: %s", left)
+        return fields
+
+    return _fields.get_or_make((grammar,), make).body["structured_outputs"]
+
+
+def _find_opening(request: Any, model: HostedModel, variables: Mapping[str, Any]) -> str:
+    if variables.get("continue_final_message") or variables.get("add_generation_prompt") is False:
+        return ""
+    names = {name: value for name, value in variables.items() if value is not None}
+    messages: Any = getattr(request, "messages", None) or [{}]
+    return model.opened_by(names, after_tool=messages[-1].get("role") == "tool")

@@ -9,8 +9,8 @@ from callsmith.bus.descriptor import offers_params
 from callsmith.bus.port import Offer, ParamsTest
 from callsmith.bus.routing.health import Health
 from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Version, satisfies, write_reference, write_version
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.names import Version, satisfies, write_reference, write_version
 
 SESSION_SECONDS = 600.0  # after which an idle session may go to another provider
 MOST_SESSIONS = 10_000

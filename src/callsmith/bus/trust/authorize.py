@@ -13,9 +13,8 @@ from callsmith.core.capability.authority import Authority, Trust, least_trust
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.chat import passed_on
-from callsmith.wire.capability.envelopes import Envelope
+from callsmith.wire.capability.envelopes import Envelope, Version, parse_reference, write_reference
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.names import Version, parse_reference, write_reference
 
 ANONYMOUS = Authority(trust="unknown")
 _SPARE_SECONDS = 30.0  # a token outlives the deadline of its call by this much: clocks differ

@@ -20,8 +20,8 @@ from callsmith.bus.trust.tokens import Token, attenuate, issue, read_token
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Authority, is_trusted
 from callsmith.core.values import Json, Schema
+from callsmith.wire.capability.envelopes import parse_reference, satisfies
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.names import parse_reference, satisfies
 
 MOST_SECONDS = 900
 _REMEMBERED = 1_000  # tokens that are known by their handles

@@ -10,9 +10,8 @@ from functools import cached_property
 from typing import cast
 
 from callsmith.core.values import Json
-from callsmith.wire.capability.envelopes import canonical
+from callsmith.wire.capability.envelopes import Version, canonical, parse_reference, satisfies, write_reference
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.names import Version, parse_reference, satisfies, write_reference
 
 _FIELDS = frozenset({"capabilities", "params_constraints", "rate_limit_per_minute", "max_calls_total"})
 _MOST = 2**53 - 1

@@ -11,8 +11,8 @@ from callsmith.bus.trust.usage import UsageCounter
 from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import Version, write_reference
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.names import Version, write_reference
 
 _CLOCK_SKEW = 30.0  # seconds by which the clock of an issuer may be ahead; an expired token has no such leeway
 _CACHED = 1024  # tokens of at most 8 KiB

@@ -52,8 +52,8 @@ def call_capability(
     token: TokenOption = None,
 ) -> None:
     """Call a capability, and print its answer as JSON."""
+    from callsmith.wire.capability.envelopes import parse_reference
     from callsmith.wire.capability.frames import encode_frame
-    from callsmith.wire.capability.names import parse_reference
 
     settings = node_settings(context)
     try:

@@ -7,7 +7,7 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEv
 from callsmith.core.types.call_ids import CallIds
 from callsmith.models.answers.normalizer import is_talk, new_call_id
 from callsmith.models.remote.text_calls import TextCalls
-from callsmith.wire.upstream.names import ToolNames
+from callsmith.wire.upstream.quirks import ToolNames
 
 
 @dataclass(frozen=True, slots=True)

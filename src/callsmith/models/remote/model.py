@@ -43,8 +43,7 @@ from callsmith.models.remote.text_calls import TextCalls
 from callsmith.wire.fields import as_count
 from callsmith.wire.signed import Signed
 from callsmith.wire.upstream.dialects import UpstreamDialect
-from callsmith.wire.upstream.names import ToolNames, fit_ids, names_of, rename_tools
-from callsmith.wire.upstream.quirks import Quirks, fit_request
+from callsmith.wire.upstream.quirks import Quirks, ToolNames, fit_ids, fit_request, names_of, rename_tools
 
 PROMPTED: Final = "generic-xml"  # the format of calls for servers without tools, where the user names none
 _MOST_SIGNED: Final = 16 * 1024 * 1024  # characters of answers that are kept because they are signed

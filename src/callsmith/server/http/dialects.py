@@ -10,7 +10,7 @@ from starlette.requests import HTTPConnection
 
 from callsmith.core.values import Json
 from callsmith.wire.errors import Failure
-from callsmith.wire.model_lists.listed_model import ListedModel
+from callsmith.wire.model_list import ListedModel
 from callsmith.wire.openai import common as openai
 
 

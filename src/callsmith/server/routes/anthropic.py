@@ -33,8 +33,8 @@ from callsmith.wire.anthropic.events import EventWriter, Heading, write_response
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import MessagesRequest, read_request
 from callsmith.wire.extensions import MCP, ToolOptions, ToolSource, read_extensions
-from callsmith.wire.mcp_names import bare_name
 from callsmith.wire.sse import write_frame
+from callsmith.wire.tools import bare_name
 
 DIALECT = Dialect(
     write_error,

@@ -20,8 +20,8 @@ from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
+from callsmith.wire.model_list import write_running, write_show, write_tag
 from callsmith.wire.ollama.events import Heading, LineWriter, merge_lines, write_loaded
-from callsmith.wire.ollama.models import write_running, write_show, write_tag
 from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_error, write_failure
 
 SPOKEN = "0.13.4"  # the release of Ollama whose API this is: clients look at it to know what they may send

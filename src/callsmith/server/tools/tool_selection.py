@@ -11,7 +11,7 @@ from callsmith.core.ports import Toolset
 from callsmith.core.values import Message, Tool
 from callsmith.tools.wrap import Confirmed, Filtered
 from callsmith.wire.extensions import MCP, ToolSource, is_named
-from callsmith.wire.mcp_names import bare_name, local_url, mcp_name
+from callsmith.wire.tools import bare_name, local_url, mcp_name
 
 NO_RULES = Policy((), "auto", "auto")  # tightens nothing
 

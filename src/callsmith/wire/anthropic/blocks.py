@@ -12,11 +12,11 @@ from dataclasses import dataclass, field, replace
 
 from callsmith.core.choice import FIND_TOOLS
 from callsmith.core.values import Call, Json, Message, Role
-from callsmith.wire.anthropic.tool_search import SEARCH_RESULT, SERVER_TOOL_USE, is_search, read_search_result
+from callsmith.wire.anthropic.mcp import SEARCH_RESULT, SERVER_TOOL_USE, is_search, read_search_result
 from callsmith.wire.fields import Fields, kind
 from callsmith.wire.images import ContentBuilder, read_image_block, write_blocks
-from callsmith.wire.mcp_names import mcp_name
 from callsmith.wire.signed import Signed, signed_turn
+from callsmith.wire.tools import mcp_name
 
 SIGNATURE = "callsmith"  # of every thought we give: clients send a thought back only if it is signed
 _RUN_HERE, _RESULTS = ("mcp_tool_use", SERVER_TOOL_USE), ("mcp_tool_result", SEARCH_RESULT)

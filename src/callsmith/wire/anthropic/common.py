@@ -6,7 +6,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
 from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.fields import Fields, as_count, counted
-from callsmith.wire.model_lists.listed_model import ListedModel
+from callsmith.wire.model_list import ListedModel
 
 _TYPES = {
     401: "authentication_error",

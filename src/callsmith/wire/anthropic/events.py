@@ -46,8 +46,14 @@ from callsmith.core.events import (
 from callsmith.core.values import Call, Json, Result, Usage
 from callsmith.wire.anthropic.blocks import SIGNATURE
 from callsmith.wire.anthropic.common import read_usage, write_usage
-from callsmith.wire.anthropic.mcp import write_result, write_use
-from callsmith.wire.anthropic.tool_search import SEARCH_RESULT, SERVER_TOOL_USE, write_search, write_search_result
+from callsmith.wire.anthropic.mcp import (
+    SEARCH_RESULT,
+    SERVER_TOOL_USE,
+    write_result,
+    write_search,
+    write_search_result,
+    write_use,
+)
 from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text, read_arguments
 from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import AnswerExtensions, CallDraft, ToolEvent, read_report, write_report

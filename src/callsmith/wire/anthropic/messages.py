@@ -20,10 +20,17 @@ from callsmith.core.schema import check_schema
 from callsmith.core.values import Choice, Json, Message, Mode, Output, Request, Tool
 from callsmith.wire.anthropic.blocks import read_messages, read_system, write_messages
 from callsmith.wire.anthropic.common import ThreadsUnsupported
-from callsmith.wire.anthropic.mcp import McpServer, read_servers, write_servers
-from callsmith.wire.anthropic.tool_search import read_search_tool
-from callsmith.wire.declare.request_fields import Field, RequiredField, integer, text, value
-from callsmith.wire.declare.shared_fields import ModelFields, OutputField, read_output
+from callsmith.wire.anthropic.mcp import McpServer, read_search_tool, read_servers, write_servers
+from callsmith.wire.declare.request_fields import (
+    Field,
+    ModelFields,
+    OutputField,
+    RequiredField,
+    integer,
+    read_output,
+    text,
+    value,
+)
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.sampling import SamplingFields, stop_texts, write_sampling

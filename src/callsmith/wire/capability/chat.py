@@ -19,7 +19,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import StopReason
 from callsmith.core.failures import failed
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool, Usage
-from callsmith.wire.capability.names import Version, parse_target, write_reference, write_version
+from callsmith.wire.capability.envelopes import Version, parse_target, write_reference, write_version
 from callsmith.wire.fields import Fields, counted, without_none
 from callsmith.wire.openai.chat import read_request, write_choice
 from callsmith.wire.sampling import write_sampling

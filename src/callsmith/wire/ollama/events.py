@@ -30,8 +30,8 @@ from callsmith.wire.calls import read_arguments
 from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields, counted
-from callsmith.wire.logprobs import read_logprobs, write_logprobs
 from callsmith.wire.ollama.requests import write_call
+from callsmith.wire.sampling import read_logprobs, write_logprobs
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,9 @@ from callsmith.core.values import Call, Choice, Json, Message, Output, Request, 
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.declare.request_fields import (
     Field,
+    ModelFields,
     RequestFields,
+    as_written,
     flag,
     nested,
     read_many,
@@ -27,18 +29,16 @@ from callsmith.wire.declare.request_fields import (
     text,
     value,
 )
-from callsmith.wire.declare.shared_fields import ModelFields, as_written
 from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.images import check_role, read_image_data, write_image_data
-from callsmith.wire.logprobs import LogprobFields, write_wanted
 from callsmith.wire.openai.chat import (
     read_choice,
     read_functions,
     write_choice,
 )
-from callsmith.wire.sampling import SamplingFields, stop_texts, token_limit, write_sampling
+from callsmith.wire.sampling import LogprobFields, SamplingFields, stop_texts, token_limit, write_sampling, write_wanted
 from callsmith.wire.tools import write_function
 
 _LOADING = "how a model is loaded was decided when the server began"

@@ -24,20 +24,30 @@ from callsmith.core.values import (
 )
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.declare.request_fields import (
+    CacheFields,
     Field,
+    ModelFields,
     RequestFields,
     RequiredField,
+    StreamFields,
     flag,
     integer,
+    read_output,
     text,
 )
-from callsmith.wire.declare.shared_fields import CacheFields, ModelFields, StreamFields, read_output
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
-from callsmith.wire.logprobs import LogprobFields, write_wanted
 from callsmith.wire.openai.output import OutputFields, write_output
-from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts, token_limit, write_sampling
+from callsmith.wire.sampling import (
+    LogprobFields,
+    SamplingFields,
+    UnsupportedSampling,
+    stop_texts,
+    token_limit,
+    write_sampling,
+    write_wanted,
+)
 from callsmith.wire.signed import NOTHING_SIGNED, Signed, add_details, signed_turn
 from callsmith.wire.tools import ToolFields, read_tools, write_function
 

@@ -32,8 +32,8 @@ from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text
 from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
-from callsmith.wire.logprobs import read_logprobs, write_logprobs
 from callsmith.wire.openai.common import read_usage, write_usage
+from callsmith.wire.sampling import read_logprobs, write_logprobs
 from callsmith.wire.signed import SignedDetails
 
 _CHUNK = "chat.completion.chunk"

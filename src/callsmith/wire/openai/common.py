@@ -6,7 +6,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
 from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, describe_error
 from callsmith.wire.fields import Fields, counted, without_none
-from callsmith.wire.model_lists.listed_model import ListedModel
+from callsmith.wire.model_list import ListedModel
 
 
 class NotStored(UsageError):

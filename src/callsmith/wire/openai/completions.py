@@ -13,15 +13,21 @@ from typing import ClassVar, TypeAlias, cast
 
 from callsmith.core.events import ModelEvent, Report, Stopped, Text
 from callsmith.core.values import Completion, Json, TokenLogprob, Usage
-from callsmith.wire.declare.request_fields import RequiredField, flag, integer
-from callsmith.wire.declare.shared_fields import CacheFields, ModelFields, StreamFields, read_output
+from callsmith.wire.declare.request_fields import (
+    CacheFields,
+    ModelFields,
+    RequiredField,
+    StreamFields,
+    flag,
+    integer,
+    read_output,
+)
 from callsmith.wire.extensions import ExtensionFields, write_report
 from callsmith.wire.fields import Fields, kind
-from callsmith.wire.logprobs import top_logprobs, write_number
 from callsmith.wire.openai.chat_events import Heading, sum_usage
 from callsmith.wire.openai.common import write_usage
 from callsmith.wire.openai.output import OutputFields
-from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts, token_limit
+from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts, token_limit, top_logprobs, write_number
 
 MAX_COMPLETIONS = 64  # texts that one request may get, for all its prompts
 _OBJECT = "text_completion"

@@ -18,7 +18,7 @@ from typing import Any, Literal, TypeAlias, cast
 from callsmith.core.approval import Approved, Decision, Denied, Policy, Rule, Verdict
 from callsmith.core.values import Json, Result, Tool
 from callsmith.wire.fields import Fields, without_none
-from callsmith.wire.mcp_names import MCP, mcp_name
+from callsmith.wire.tools import MCP, mcp_name
 
 # Fields for a server that is reached from elsewhere. Those here have their secrets from the operator.
 _ELSEWHERE = ("connector_id", "tunnel_id", "headers", "authorization")

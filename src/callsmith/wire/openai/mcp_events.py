@@ -14,9 +14,9 @@ from callsmith.core.choice import FIND_TOOLS, found_names
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent, write_tool_event
+from callsmith.wire.openai.items import is_server_search, write_found, write_search
 from callsmith.wire.openai.mcp import write_listed, write_mcp_call
 from callsmith.wire.openai.responses_events import EventWriter, Heading, Status, StreamEvent
-from callsmith.wire.openai.tool_search import is_server_search, write_found, write_search
 
 
 @dataclass(frozen=True, slots=True)

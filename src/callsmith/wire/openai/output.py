@@ -12,8 +12,7 @@ import json
 
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Json, Output
-from callsmith.wire.declare.request_fields import RequestFields
-from callsmith.wire.declare.shared_fields import OutputField, as_written, read_output
+from callsmith.wire.declare.request_fields import OutputField, RequestFields, as_written, read_output
 from callsmith.wire.fields import Fields
 
 _HARMLESS = "disable_"  # options of other grammar engines, about how they work and not about what is allowed

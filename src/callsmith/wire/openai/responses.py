@@ -14,14 +14,30 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from callsmith.core.values import Choice, Json, Message, Request, Tool
-from callsmith.wire.declare.request_fields import Field, flag, integer, nested, text, texts
-from callsmith.wire.declare.shared_fields import CacheFields, ModelFields, OutputField, read_output
+from callsmith.wire.declare.request_fields import (
+    CacheFields,
+    Field,
+    ModelFields,
+    OutputField,
+    flag,
+    integer,
+    nested,
+    read_output,
+    text,
+    texts,
+)
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
-from callsmith.wire.logprobs import top_logprobs
-from callsmith.wire.mcp_names import MCP, mcp_name, split_mcp_name
 from callsmith.wire.openai.chat import ThinkingFields, read_choice
-from callsmith.wire.openai.items import flat_name, item_kind, read_items, write_items
+from callsmith.wire.openai.items import (
+    TOOL_SEARCH,
+    flat_name,
+    is_server_search,
+    item_kind,
+    plain_searches,
+    read_items,
+    write_items,
+)
 from callsmith.wire.openai.mcp import (
     Decisions,
     McpServer,
@@ -31,10 +47,9 @@ from callsmith.wire.openai.mcp import (
     write_server,
 )
 from callsmith.wire.openai.output import StructuredFields, read_text_format, write_text_output
-from callsmith.wire.openai.tool_search import TOOL_SEARCH, is_server_search, plain_searches
-from callsmith.wire.sampling import SamplingFields, stop_texts, token_limit, write_sampling
+from callsmith.wire.sampling import SamplingFields, stop_texts, token_limit, top_logprobs, write_sampling
 from callsmith.wire.signed import NOTHING_SIGNED, Signed
-from callsmith.wire.tools import ToolFields, read_tools
+from callsmith.wire.tools import MCP, ToolFields, mcp_name, read_tools, split_mcp_name
 
 _LOGPROBS = "message.output_text.logprobs"
 

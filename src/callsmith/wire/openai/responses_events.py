@@ -32,7 +32,6 @@ from callsmith.core.values import Json, Sampling, Usage
 from callsmith.wire.calls import CallWriter
 from callsmith.wire.errors import PROMPT_TOO_LONG, Failure
 from callsmith.wire.extensions import write_report
-from callsmith.wire.logprobs import write_logprobs
 from callsmith.wire.openai.items import (
     MESSAGE_TEXT,
     REASONING_SUMMARY,
@@ -42,6 +41,7 @@ from callsmith.wire.openai.items import (
     write_call_item,
 )
 from callsmith.wire.openai.responses import Namespaces
+from callsmith.wire.sampling import write_logprobs
 
 StreamEvent: TypeAlias = dict[str, Json]  # an event of the stream
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]

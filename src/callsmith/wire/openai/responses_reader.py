@@ -6,9 +6,9 @@ from callsmith.wire.calls import CallAssembler, arguments_text
 from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import read_report
 from callsmith.wire.fields import Fields
-from callsmith.wire.logprobs import read_logprobs
 from callsmith.wire.openai.common import read_usage
 from callsmith.wire.openai.items import flat_name
+from callsmith.wire.sampling import read_logprobs
 
 
 class EventReader:

@@ -9,9 +9,9 @@ from callsmith.core.closing import closing
 from callsmith.server.http.request_context import caller, current_request
 from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.service import Service
+from callsmith.wire.capability.envelopes import satisfies
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
-from callsmith.wire.capability.names import satisfies
 from callsmith.wire.capability.requests import REQUEST_ID, SentCall
 
 

@@ -20,9 +20,9 @@ from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.routes.bus.callers import AuthorizedCall, authorize
 from callsmith.server.routes.bus.connection import CallConnection
 from callsmith.server.service import Service
+from callsmith.wire.capability.envelopes import write_version
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import encode_json, encode_sse, error_frame
-from callsmith.wire.capability.names import write_version
 from callsmith.wire.capability.requests import PATH, read_call
 
 _SSE = "text/event-stream"

@@ -19,7 +19,7 @@ from callsmith.server.routes.openai_chat.choices import answer_choices
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, read_extensions
-from callsmith.wire.model_lists.codex import QUERY, write_codex_models
+from callsmith.wire.model_list import QUERY, write_codex_models
 from callsmith.wire.openai.chat import read_request
 from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
 from callsmith.wire.openai.common import write_failure
