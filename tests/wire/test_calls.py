@@ -21,7 +21,6 @@ from callsmith.wire.anthropic import events as anthropic
 from callsmith.wire.calls import CallAssembler
 from callsmith.wire.openai import chat_events as chat
 from callsmith.wire.openai import responses_events as responses
-from callsmith.wire.openai import responses_reader
 from tests.wire.blocks import sent_of
 
 ADD, PAY = Call("add", {"a": 1, "b": 2}, "c1"), Call("pay", {"sum": 10}, "c2")
@@ -84,7 +83,7 @@ def test_interleaved_calls_keep_their_own_arguments(calls_in: Callable[[Sequence
     ("writer", "reader"),
     [
         (chat.ChunkWriter(chat.Heading("i", "m", 1)), chat.EventReader()),
-        (responses.EventWriter(responses.Heading("resp_1", "m", 1)), responses_reader.EventReader()),
+        (responses.EventWriter(responses.Heading("resp_1", "m", 1)), responses.EventReader()),
         (anthropic.EventWriter(anthropic.Heading("i", "m")), anthropic.EventReader()),
     ],
     ids=["chat", "responses", "anthropic"],
@@ -130,13 +129,13 @@ def test_a_call_that_is_ended_twice_is_read_once():
     assert calls.end(7, PAY.text) == []
 
 
-@pytest.mark.parametrize("reader", [chat.EventReader(), responses_reader.EventReader(), anthropic.EventReader()])
+@pytest.mark.parametrize("reader", [chat.EventReader(), responses.EventReader(), anthropic.EventReader()])
 def test_the_pieces_of_arguments_add_up_to_their_text_also_where_there_are_none(reader: Any):
     item = {"type": "function_call", "name": "now", "call_id": "c"}
     block = {"type": "tool_use", "id": "c", "name": "now"}
     bare = {
         chat.EventReader: {"choices": [{"delta": {"tool_calls": [{"index": 0, "id": "c", "function": {"name": "now"}}]}}]},
-        responses_reader.EventReader: {"type": "response.output_item.done", "item": item},
+        responses.EventReader: {"type": "response.output_item.done", "item": item},
         anthropic.EventReader: {"type": "content_block_start", "index": 0, "content_block": block},
     }
     events = [*reader.feed(bare[type(reader)])]

@@ -10,7 +10,7 @@ from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Thought
 from callsmith.wire.anthropic.events import EventReader as Messages
 from callsmith.wire.ollama.events import LineReader
 from callsmith.wire.openai.chat_events import EventReader as Chat
-from callsmith.wire.openai.responses_reader import EventReader as Responses
+from callsmith.wire.openai.responses_events import EventReader as Responses
 
 
 def read(reader: Any, *sent: Any) -> list[ModelEvent]:

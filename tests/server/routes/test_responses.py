@@ -23,7 +23,7 @@ from callsmith.server.settings import Key, Settings
 from callsmith.server.store import SqliteStore
 from callsmith.tools.functions import Functions
 from callsmith.wire.openai.responses import ResponsesRequest, write_request
-from callsmith.wire.openai.responses_reader import EventReader
+from callsmith.wire.openai.responses_events import EventReader
 from callsmith.wire.sse import FrameReader
 from tests.fakes import FakeModel
 from tests.server.asking import BONN, KOELN, calls, http, listening, says, weather

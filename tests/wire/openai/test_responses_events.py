@@ -25,8 +25,7 @@ from callsmith.core.events import (
 from callsmith.core.values import Call, Message, Usage
 from callsmith.wire.openai.common import write_failure
 from callsmith.wire.openai.responses import read_request
-from callsmith.wire.openai.responses_events import EventWriter, Heading, write_response
-from callsmith.wire.openai.responses_reader import EventReader
+from callsmith.wire.openai.responses_events import EventReader, EventWriter, Heading, write_response
 from tests.effort import tries
 from tests.wire.drawn import answers
 from tests.wire.openai.test_responses import call, messages

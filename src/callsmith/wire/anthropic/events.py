@@ -22,16 +22,12 @@ of an answer in which tools of MCP servers ran, and what the prompt has cost it 
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any
 
 from callsmith.core.choice import FIND_TOOLS
 from callsmith.core.events import (
-    CallArguments,
-    CallReady,
-    CallStarted,
     ConfirmationNeeded,
     ModelEvent,
-    Notice,
     Report,
     Started,
     Stopped,
@@ -39,11 +35,10 @@ from callsmith.core.events import (
     Text,
     Thought,
     ToolFinished,
-    ToolProgress,
     ToolStarted,
-    Unreadable,
 )
 from callsmith.core.values import Call, Json, Result, Usage
+from callsmith.wire.answers import AnswerReader, AnswerWriter
 from callsmith.wire.anthropic.blocks import SIGNATURE
 from callsmith.wire.anthropic.common import read_usage, write_usage
 from callsmith.wire.anthropic.mcp import (
@@ -54,9 +49,9 @@ from callsmith.wire.anthropic.mcp import (
     write_search_result,
     write_use,
 )
-from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text, read_arguments
+from callsmith.wire.calls import CallWriter, arguments_text, read_arguments
 from callsmith.wire.errors import sent_error
-from callsmith.wire.extensions import AnswerExtensions, CallDraft, ToolEvent, read_report, write_report
+from callsmith.wire.extensions import AnswerExtensions, ToolEvent, read_report, write_report
 from callsmith.wire.fields import Fields
 
 _REASONS: dict[StopReason, str] = {"length": "max_tokens", "calls": "tool_use"}
@@ -83,14 +78,12 @@ class Heading:
     search_tool: str = ""
 
 
-class EventWriter(CallWriter):
-    """Events to those of the stream. `close` after the last one ends an answer that was cut off."""
+class EventWriter(CallWriter, AnswerWriter):
+    """Events to those of the stream, opened by the empty message."""
 
     def __init__(self, heading: Heading) -> None:
         super().__init__()
         self._heading = heading
-        self._begun = False
-        self._ended = False
         self._blocks = 0
         self._open_kind = ""  # the kind of the text block that is open, always the latest of the blocks
         self._named: dict[int, tuple[str, str]] = {}  # names and ids of calls that have no block yet, by index
@@ -99,37 +92,10 @@ class EventWriter(CallWriter):
         self._follows_result = False  # whether the latest block is the result of a call
         self._extensions = AnswerExtensions(wanted=False)
 
-    def write(self, event: ModelEvent | ToolEvent) -> list[dict[str, Json]]:
-        """What this event makes, the first time opened by the empty message."""
-        opening = [] if self._begun else [{"type": "message_start", "message": self._message(_prompt_usage(event))}]
-        self._begun = True
-        match event:
-            case Text(text):
-                return opening + self._write_piece("text", text)
-            case Thought(text):
-                return opening + (self._write_piece("thinking", text) if self._heading.shows_thoughts else [])
-            case CallArguments() | CallStarted() | CallReady() | Unreadable():
-                return opening + self.write_call(event)
-            case Stopped():
-                return opening + self._finish(event)
-            case ToolStarted(call):
-                return opening + self._write_mcp_use(call)
-            case ToolFinished(result):
-                return opening + self._write_mcp_result(result)
-            case ConfirmationNeeded():
-                self._extensions.add(event)
-                return opening
-            case Started() | ToolProgress() | Notice() | CallDraft():
-                return opening
-            case _:
-                assert_never(event)
-
-    def close(self) -> list[dict[str, Json]]:
-        """The end, if the events had none."""
-        return self.write(Stopped("stop"))
-
-    def _message(self, usage: Usage) -> dict[str, Json]:
-        return {
+    def _write_opening(self, event: Any) -> list[dict[str, Json]]:
+        # What the prompt has cost, if the first event says so.
+        usage = event.usage if isinstance(event, Started | Stopped) else Usage()
+        message: dict[str, Json] = {
             "id": self._heading.id,
             "type": "message",
             "role": "assistant",
@@ -137,8 +103,24 @@ class EventWriter(CallWriter):
             "content": [],
             "stop_reason": None,
             "stop_sequence": None,
-            "usage": write_usage(usage),
+            "usage": write_usage(replace(usage, completion=0, reasoning=0)),
         }
+        return [{"type": "message_start", "message": message}]
+
+    def _write_thought(self, text: str) -> list[dict[str, Json]]:
+        return self._write_piece("thinking", text) if self._heading.shows_thoughts else []
+
+    def _write_tool_event(self, event: ToolEvent) -> list[dict[str, Json]]:
+        match event:
+            case ToolStarted(call):
+                return self._write_mcp_use(call)
+            case ToolFinished(result):
+                return self._write_mcp_result(result)
+            case ConfirmationNeeded():
+                self._extensions.add(event)
+            case _:
+                pass
+        return []
 
     def _write_piece(self, kind: str, text: str) -> list[dict[str, Json]]:
         if kind == "text" and self._follows_result:
@@ -165,7 +147,7 @@ class EventWriter(CallWriter):
         self._blocks += 1
         return {"type": "content_block_start", "index": self._blocks - 1, "content_block": block}
 
-    def _write_text(self, text: str) -> list[dict[str, Json]]:
+    def _write_text(self, text: str, logprobs: Any = ()) -> list[dict[str, Json]]:
         return self._write_piece("text", text)
 
     def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
@@ -208,9 +190,6 @@ class EventWriter(CallWriter):
         return [*self._end_text(), self._start(block), _stop(self._blocks - 1)]
 
     def _finish(self, event: Stopped) -> list[dict[str, Json]]:
-        if self._ended:
-            return []
-        self._ended = True
         matched = event.matched if event.reason == "stop" and event.matched in self._heading.stops else None
         reason = "stop_sequence" if matched else _REASONS.get(event.reason, "end_turn")
         return [
@@ -229,12 +208,6 @@ class EventWriter(CallWriter):
         ]
 
 
-def _prompt_usage(event: ModelEvent | ToolEvent) -> Usage:
-    """What the prompt has cost, if the first event of an answer says so."""
-    usage = event.usage if isinstance(event, Started | Stopped) else Usage()
-    return replace(usage, completion=0, reasoning=0)
-
-
 def _delta(index: int, named: str, key: str, text: str) -> dict[str, Json]:
     return {"type": "content_block_delta", "index": index, "delta": {"type": named, key: text}}
 
@@ -245,8 +218,7 @@ def _stop(index: int) -> dict[str, Json]:
 
 def write_response(events: Iterable[ModelEvent | ToolEvent], heading: Heading) -> dict[str, Json]:
     """The whole message: the same stream, put together. Only a call that was cut off is text here: nobody should run it."""
-    writer = EventWriter(heading)
-    sent = [one for event in events for one in writer.write(event)] + writer.close()
+    sent = EventWriter(heading).write_all(events)
     message: dict[str, Json] = sent[0]["message"]
     blocks: list[dict[str, Json]] = []
     pieces: list[list[str]] = []
@@ -276,15 +248,13 @@ def _whole(block: dict[str, Json], text: str) -> dict[str, Json]:
     return {"type": "text", "text": text} if arguments is None else {**block, "input": arguments}
 
 
-class EventReader:
-    """A stream's events to ours, or a whole message. `close` gives what only the end can tell: why and at what cost it stopped.
-    `has_ended`: whether the sender has said that this is all."""
+class EventReader(AnswerReader):
+    """A stream's events to ours, or a whole message."""
 
     def __init__(self) -> None:
-        self.has_ended = False
-        self._calls = CallAssembler()  # by the sender's numbers of their blocks
-        self._usage: dict[str, Json] = {}
-        self._stopped = Stopped("stop")
+        super().__init__()
+        self._counts: dict[str, Json] = {}
+        self._matched = ""
         self._blocks: dict[int, dict[str, Json]] = {}  # as they began
         self._pieces: dict[tuple[int, str], list[str]] = {}  # what was added to them, by number and key
 
@@ -295,9 +265,7 @@ class EventReader:
         is_signed = any(block.get("signature") or block.get("type") == "redacted_thinking" for block in blocks)
         return blocks if is_signed else None
 
-    def feed(self, event: Json) -> list[ModelEvent]:
-        """The events of one. An error sent in the middle is raised as a ModelError."""
-        fields = Fields.of(event, "")
+    def _read(self, fields: Fields) -> list[ModelEvent]:
         match fields.text("type"):
             case "message_start":
                 message = fields.object("message")
@@ -316,19 +284,14 @@ class EventReader:
             case "message":
                 return self._read_whole(fields)
             case "error":
-                raise sent_error(fields.get("error"))
-            case _ if fields.get("error") is not None:
-                raise sent_error(fields.get("error"))
+                raise sent_error(None)
             case _:
                 pass  # ping, and whatever is added
         return []
 
     def close(self) -> list[ModelEvent]:
-        stopped = self._stopped
-        return [
-            *self._calls.cut_off(),
-            Stopped(stopped.reason, read_usage(Fields(self._usage, "usage")), stopped.report, stopped.matched),
-        ]
+        usage = read_usage(Fields(self._counts, "usage"))
+        return [*self._calls.cut_off(), Stopped(self._reason or "stop", usage, self._report, self._matched)]
 
     def _read_whole(self, message: Fields) -> list[ModelEvent]:
         events: list[ModelEvent] = []
@@ -363,13 +326,13 @@ class EventReader:
 
     def _count(self, usage: Fields | None) -> None:
         """Later counts take the place of earlier ones; those that are left out stay."""
-        self._usage |= {key: value for key, value in usage.data.items() if value is not None} if usage else {}
+        self._counts |= {key: value for key, value in usage.data.items() if value is not None} if usage else {}
 
     def _end(self, delta: Fields | None, report: Report | None) -> None:
         reason = (delta.text("stop_reason") if delta else None) or ""
-        matched = (delta.text("stop_sequence") if delta else None) or ""
+        self._matched = (delta.text("stop_sequence") if delta else None) or ""
         self.has_ended = self.has_ended or bool(reason)
-        self._stopped = Stopped(_READ_REASONS.get(reason, "stop"), report=report or Report(), matched=matched)
+        self._reason, self._report = _READ_REASONS.get(reason, "stop"), report or Report()
 
 
 def _said(text: str | None, thought: str | None) -> list[ModelEvent]:

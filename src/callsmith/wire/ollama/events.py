@@ -8,26 +8,14 @@ A call comes whole, its arguments as an object: what has begun like a call and i
 Durations are in nanoseconds. Not covered: the letters of arguments and the reasons of repairs do not travel.
 """
 
-import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import assert_never, cast
+from typing import Any
 
-from callsmith.core.events import (
-    CallArguments,
-    CallReady,
-    CallStarted,
-    ModelEvent,
-    Report,
-    Started,
-    Stopped,
-    Text,
-    Thought,
-    Unreadable,
-)
-from callsmith.core.values import Call, Json, Usage
-from callsmith.wire.calls import read_arguments
-from callsmith.wire.errors import sent_error
+from callsmith.core.events import CallReady, ModelEvent, Report, Stopped, Text, Thought, Unreadable
+from callsmith.core.values import Json, TokenLogprob
+from callsmith.wire.answers import AnswerReader, AnswerWriter
+from callsmith.wire.calls import CallEvent, arguments_text
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields, counted
 from callsmith.wire.ollama.requests import write_call
@@ -51,47 +39,38 @@ class Heading:
         return {"model": self.model, "created_at": self.created_at, **said, "done": done}
 
 
-class LineWriter:
-    """Events to lines. `close` after the last event ends an answer that was cut off."""
+class LineWriter(AnswerWriter):
+    """Events to lines."""
 
     def __init__(self, heading: Heading) -> None:
         self._heading = heading
         self._began = heading.clock()
-        self._first: int | None = None  # when the first event came
+        self._first = self._began  # when the first event came
         self._calls = 0
-        self._ended = False
 
-    def write(self, event: ModelEvent) -> list[dict[str, Json]]:
-        """The lines this event makes."""
-        if self._first is None:
-            self._first = self._heading.clock()
+    def _write_opening(self, event: Any) -> list[dict[str, Json]]:
+        self._first = self._heading.clock()
+        return []
+
+    def _write_text(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[dict[str, Json]]:
+        line = self._heading.line(text)
+        return [{**line, "logprobs": write_logprobs(logprobs)} if logprobs else line] if text else []
+
+    def _write_thought(self, text: str) -> list[dict[str, Json]]:
+        return [self._heading.line(thinking=text)]
+
+    def write_call(self, event: CallEvent) -> list[dict[str, Json]]:
         match event:
-            case Text(text, logprobs):
-                line = self._heading.line(text)
-                return [{**line, "logprobs": write_logprobs(logprobs)} if logprobs else line] if text else []
-            case Unreadable(text):
-                return [self._heading.line(text)] if text else []
-            case Thought(text):
-                return [self._heading.line(thinking=text)] if text else []
-            case Started() | CallStarted() | CallArguments():
-                return []
             case CallReady(_, call):
                 self._calls += 1
                 return [self._heading.line(tool_calls=[write_call(call, self._calls - 1)])]
-            case Stopped():
-                return self._finish(event)
+            case Unreadable(text):
+                return self._write_text(text)
             case _:
-                assert_never(event)
-
-    def close(self) -> list[dict[str, Json]]:
-        """The end, if the events had none."""
-        return self.write(Stopped("stop"))
+                return []
 
     def _finish(self, event: Stopped) -> list[dict[str, Json]]:
-        if self._ended:
-            return []
-        self._ended = True
-        now, first = self._heading.clock(), self._first or self._began
+        now, first = self._heading.clock(), self._first
         return [
             {
                 **self._heading.line(done=True),
@@ -114,8 +93,7 @@ def write_loaded(heading: Heading, *, is_loaded: bool = True) -> dict[str, Json]
 
 def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
     """The whole answer of these events."""
-    writer = LineWriter(heading)
-    return merge_lines([line for event in events for line in writer.write(event)] + writer.close(), heading)
+    return merge_lines(LineWriter(heading).write_all(events), heading)
 
 
 def merge_lines(lines: Sequence[dict[str, Json]], heading: Heading) -> dict[str, Json]:
@@ -146,23 +124,10 @@ class _MergedAnswer:
         return {key: value for key, value in line.items() if key != "done"}
 
 
-class LineReader:
-    """Lines of `/api/chat` to events. `close` gives what only the end can tell: why and at what cost it stopped. `has_ended`:
-    whether the sender has said that this is all. Nothing is `signed` in this dialect."""
+class LineReader(AnswerReader):
+    """Lines of `/api/chat` to events."""
 
-    def __init__(self) -> None:
-        self.has_ended = False
-        self.signed: Json = None
-        self._calls = 0
-        self._cut = False
-        self._usage = Usage()
-        self._report = Report()
-
-    def feed(self, line: Json) -> list[ModelEvent]:
-        """The events of one line. An error sent in place of one is raised as a ModelError."""
-        fields = Fields.of(line, "")
-        if fields.get("error") is not None:
-            raise sent_error(fields.get("error"))
+    def _read(self, fields: Fields) -> list[ModelEvent]:
         message = fields.required_object("message")
         thought, text = message.text("thinking"), message.text("content")
         events: list[ModelEvent] = [Thought(thought)] if thought else []
@@ -171,23 +136,15 @@ class LineReader:
             events += self._read_call(call)
         if fields.flag("done"):
             self.has_ended = True
-            self._cut = fields.text("done_reason") == "length"
+            self._reason = "length" if fields.text("done_reason") == "length" else None
             self._usage = counted(fields.integer("prompt_eval_count"), fields.integer("eval_count"))
             self._report = read_report(fields) or Report()
         return events
 
-    def close(self) -> list[ModelEvent]:
-        reason = "length" if self._cut else "calls" if self._calls else "stop"
-        return [Stopped(reason, self._usage, self._report)]
-
     def _read_call(self, fields: Fields) -> list[ModelEvent]:
-        function, number = fields.required_object("function"), self._calls
-        name, value = function.required_text("name"), function.get("arguments")
-        is_text = isinstance(value, str)
-        arguments: Json = (read_arguments(value) if is_text and value else value) or {}
-        self._calls += 1
-        started = CallStarted(number, name, fields.text("id") or "")
-        if not isinstance(arguments, dict) or (is_text and value and read_arguments(value) is None):
-            return [started, Unreadable(json.dumps(value, ensure_ascii=False), "the arguments are no JSON object", number)]
-        call = Call(name, cast(dict[str, Json], arguments), started.id)
-        return [started, CallArguments(number, call.text), CallReady(number, call, ("arguments-text",) if is_text else ())]
+        """A call, which comes whole."""
+        function, key = fields.required_object("function"), self._calls.count
+        text, is_object = arguments_text(function.get("arguments"))
+        repairs = () if is_object or not text else ("arguments-text",)
+        started = self._calls.start(key, function.required_text("name"), fields.text("id") or "", repairs)
+        return [*started, *self._calls.end(key, text)]

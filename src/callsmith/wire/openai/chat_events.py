@@ -12,24 +12,12 @@ Not covered: interleaved calls are passed on interleaved; the reasons of repairs
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from typing import assert_never
+from typing import Any
 
-from callsmith.core.events import (
-    CallArguments,
-    CallReady,
-    CallStarted,
-    ModelEvent,
-    Report,
-    Started,
-    Stopped,
-    StopReason,
-    Text,
-    Thought,
-    Unreadable,
-)
+from callsmith.core.events import ModelEvent, Report, Stopped, StopReason, Text, Thought
 from callsmith.core.values import Json, TokenLogprob, Usage
-from callsmith.wire.calls import CallAssembler, CallWriter, arguments_text
-from callsmith.wire.errors import sent_error
+from callsmith.wire.answers import AnswerReader, AnswerWriter
+from callsmith.wire.calls import CallWriter, arguments_text
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import read_usage, write_usage
@@ -57,46 +45,21 @@ class Heading:
         return {"id": self.id, "object": object, "created": self.created, "model": self.model, "choices": choices}
 
 
-class ChunkWriter(CallWriter):
-    """Events to chunks. `close` after the last event ends an answer that was cut off. `choice` is its number among several."""
+class ChunkWriter(CallWriter, AnswerWriter):
+    """Events to chunks, the first of them opened by one that names the role. `choice` is the answer's number among several."""
 
     def __init__(self, heading: Heading, choice: int = 0) -> None:
         super().__init__()
         self._heading = heading
         self._choice = choice
-        self._begun = False
-        self._ended = False
         self._numbers: dict[int, int] = {}  # on the wire, by the model's: calls that never started leave gaps there
-
-    def write(self, event: ModelEvent) -> list[dict[str, Json]]:
-        """The chunks this event makes, the first of them opened by one that names the role."""
-        opening = self._opening()
-        match event:
-            case Text(text, logprobs):
-                return opening + self._write_text(text, logprobs)
-            case Thought(text):
-                shown = text and self._heading.shows_thoughts
-                return opening + ([self._chunk({"reasoning_content": text, "reasoning": text})] if shown else [])
-            case CallArguments() | CallStarted() | CallReady() | Unreadable():
-                return opening + self.write_call(event)
-            case Started():
-                return opening
-            case Stopped():
-                return opening + self._finish(event)
-            case _:
-                assert_never(event)
 
     def pause(self) -> list[dict[str, Json]]:
         """Chunks of which the last is empty: a field of our own can be added to it."""
-        return [*self._opening(), self._chunk({})]
+        return [*self._open(), self._chunk({})]
 
-    def close(self) -> list[dict[str, Json]]:
-        """The end, if the events had none."""
-        return self.write(Stopped("stop"))
-
-    def _opening(self) -> list[dict[str, Json]]:
-        begun, self._begun = self._begun, True
-        return [] if begun else [self._chunk({"role": "assistant", "content": ""})]
+    def _write_opening(self, event: Any) -> list[dict[str, Json]]:
+        return [self._chunk({"role": "assistant", "content": ""})]
 
     def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
         number = self._numbers[index] = len(self._numbers)
@@ -112,15 +75,15 @@ class ChunkWriter(CallWriter):
     def _write_text(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[dict[str, Json]]:
         return [self._chunk({"content": text}, logprobs=logprobs)] if text else []
 
+    def _write_thought(self, text: str) -> list[dict[str, Json]]:
+        return [self._chunk({"reasoning_content": text, "reasoning": text})] if self._heading.shows_thoughts else []
+
     def _call_chunks(self, call: dict[str, Json]) -> list[dict[str, Json]]:
         if not self._heading.legacy:
             return [self._chunk({"tool_calls": [call]})]
         return [] if call["index"] else [self._chunk({"function_call": call["function"]})]
 
     def _finish(self, event: Stopped) -> list[dict[str, Json]]:
-        if self._ended:
-            return []
-        self._ended = True
         spelled = "function_call" if self._heading.legacy and event.reason == "calls" else _REASONS[event.reason]
         chunks = [{**self._chunk({}, spelled), **write_report(event.report)}]
         if self._heading.include_usage:
@@ -233,29 +196,20 @@ class _MergedMessage:
         return message
 
 
-class EventReader:
-    """Chunks to events, and whole completions too. `close` gives what only the end can tell: the last calls, and why and at what
-    cost it stopped. `has_ended`: whether the sender has said that this is all."""
+class EventReader(AnswerReader):
+    """Chunks to events, and whole completions too."""
 
     def __init__(self) -> None:
-        self.has_ended = False
-        self._calls = CallAssembler()
+        super().__init__()
+        self._reason = "stop"
         self._numbers: dict[int, int] = {}  # the sender's index → our key
-        self._reason: StopReason = "stop"
-        self._usage = Usage()
-        self._report = Report()
         self._signed = SignedDetails()
 
     @property
     def signed(self) -> Json:
-        """What the sender wants back unchanged with the calls of this answer; None if nothing."""
         return self._signed.whole()
 
-    def feed(self, chunk: Json) -> list[ModelEvent]:
-        """The events of one chunk. An error sent in place of a chunk is raised as a ModelError."""
-        fields = Fields.of(chunk, "")
-        if fields.get("error") is not None:
-            raise sent_error(fields.get("error"))
+    def _read(self, fields: Fields) -> list[ModelEvent]:
         usage = fields.object("usage")
         if usage is not None:
             self._usage = read_usage(usage)
@@ -271,9 +225,6 @@ class EventReader:
                 self._reason = _READ_REASONS.get(reason, "stop")
                 events += self._calls.end_all()
         return events
-
-    def close(self) -> list[ModelEvent]:
-        return [*self._calls.end_all(), Stopped(self._reason, self._usage, self._report)]
 
     def _read_delta(self, delta: Fields, logprobs: tuple[TokenLogprob, ...]) -> list[ModelEvent]:
         events: list[ModelEvent] = []

@@ -13,7 +13,7 @@ from typing import TypeAlias
 from callsmith.core.choice import FIND_TOOLS, found_names
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, ToolFinished, ToolStarted
 from callsmith.core.values import Call, Json, Result, Tool
-from callsmith.wire.extensions import TOOL_EVENTS, ToolEvent, write_tool_event
+from callsmith.wire.extensions import ToolEvent, write_tool_event
 from callsmith.wire.openai.items import is_server_search, write_found, write_search
 from callsmith.wire.openai.mcp import write_listed, write_mcp_call
 from callsmith.wire.openai.responses_events import EventWriter, Heading, Status, StreamEvent
@@ -63,16 +63,15 @@ class McpWriter(EventWriter):
     def write(self, event: McpEvent) -> list[StreamEvent]:
         """What is sent for this event."""
         if isinstance(event, ListedTools):
-            return [] if self.ended else [*self._opening(), *self._list(event)]
-        if not isinstance(event, TOOL_EVENTS):
-            return super().write(event)
-        if self.ended:
-            return []
-        opening, running = self._opening(), dict(self._running)
-        sent = self._write_tool_event(event)
-        return [*opening, *sent, *self._own_event(event, running | self._running)]
+            return [] if self.ended else [*self._open(), *self._list(event)]
+        return super().write(event)
 
     def _write_tool_event(self, event: ToolEvent) -> list[StreamEvent]:
+        running = dict(self._running)
+        sent = self._write_items(event)
+        return [*sent, *self._own_event(event, running | self._running)]
+
+    def _write_items(self, event: ToolEvent) -> list[StreamEvent]:
         match event:
             case ToolStarted(call) if call.name in self._tools:
                 return self._begin(call)
@@ -152,10 +151,10 @@ class McpWriter(EventWriter):
         place, item, sent = self._place({**found, "tools": []})
         return [done, *sent, self._whole(place, {**item, **found})]
 
-    def _finish(self, status: Status, said: Status) -> list[StreamEvent]:
+    def _end_response(self, status: Status, said: Status) -> list[StreamEvent]:
         left = [self._whole(place, {**item, "status": "incomplete"}) for place, item in self._running.values()]
         self._running.clear()
-        return [*left, *super()._finish(status, said)]
+        return [*left, *super()._end_response(status, said)]
 
     def _named(self, call: Call) -> dict[str, Json]:
         label, name = self._tools[call.name]

@@ -15,33 +15,27 @@ added, and events are numbered without gaps. The whole response is the one in th
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias, assert_never
+from typing import Any, Literal, TypeAlias
 
-from callsmith.core.events import (
-    CallArguments,
-    CallReady,
-    CallStarted,
-    ModelEvent,
-    Started,
-    Stopped,
-    Text,
-    Thought,
-    Unreadable,
-)
-from callsmith.core.values import Json, Sampling, Usage
-from callsmith.wire.calls import CallWriter
-from callsmith.wire.errors import PROMPT_TOO_LONG, Failure
-from callsmith.wire.extensions import write_report
+from callsmith.core.events import ModelEvent, Report, Stopped, Text, Thought
+from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
+from callsmith.wire.answers import AnswerReader, AnswerWriter
+from callsmith.wire.calls import CallWriter, arguments_text
+from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, sent_error
+from callsmith.wire.extensions import read_report, write_report
+from callsmith.wire.fields import Fields
+from callsmith.wire.openai.common import read_usage
 from callsmith.wire.openai.items import (
     MESSAGE_TEXT,
     REASONING_SUMMARY,
     REASONING_TEXT,
     TextKind,
+    flat_name,
     item_id,
     write_call_item,
 )
 from callsmith.wire.openai.responses import Namespaces
-from callsmith.wire.sampling import write_logprobs
+from callsmith.wire.sampling import read_logprobs, write_logprobs
 
 StreamEvent: TypeAlias = dict[str, Json]  # an event of the stream
 Status: TypeAlias = Literal["in_progress", "completed", "incomplete", "failed", "cancelled"]
@@ -94,33 +88,18 @@ class _OpenItem:
         return {"item_id": self.item["id"], "output_index": self.place}
 
 
-class EventWriter(CallWriter):
+class EventWriter(CallWriter, AnswerWriter):
     """Events to the stream's. `close` ends an answer that was cut off, `fail` and `cancel` end it in another way."""
 
     def __init__(self, heading: Heading) -> None:
         super().__init__()
         self._heading = heading
         self._sent = 0
-        self._begun = False
         self._output: list[dict[str, Json]] = []
         self._open_text: _OpenItem | None = None  # the message or the reasoning being written
         self._open_calls: dict[int, _OpenItem] = {}
         self._status: Status = "in_progress"
         self._end: dict[str, Json] = {}
-
-    @property
-    def begun(self) -> bool:
-        return self._begun
-
-    @property
-    def ended(self) -> bool:
-        return self._status != "in_progress"
-
-    def write(self, event: ModelEvent) -> list[StreamEvent]:
-        """What is sent for this event."""
-        if self.ended:
-            return []
-        return [*self._opening(), *self._write(event)]
 
     def queue(self) -> list[StreamEvent]:
         """The first events of an answer that waits to be given: its id is known before there is anything of it."""
@@ -136,10 +115,6 @@ class EventWriter(CallWriter):
         self._sent += 1
         return self._sent - 1
 
-    def close(self) -> list[StreamEvent]:
-        """The end, if the events had none."""
-        return self.write(Stopped("stop"))
-
     def fail(self, failure: Failure) -> list[StreamEvent]:
         """The end of an answer that failed; in place of another end, which has not been sent."""
         if self.ended:
@@ -147,11 +122,11 @@ class EventWriter(CallWriter):
         error: dict[str, Json] = failure.body["error"]
         code = error["code"] if error["code"] == PROMPT_TOO_LONG else _ERROR_CODES.get(failure.status, "server_error")
         self._end = {"error": {"code": code, "message": error["message"]}}
-        return [*self._opening(), *self._finish("failed", "incomplete")]
+        return [*self._open(), *self._end_response("failed", "incomplete")]
 
     def cancel(self) -> list[StreamEvent]:
         """The end of an answer somebody has stopped."""
-        return [] if self.ended else [*self._opening(), *self._finish("cancelled", "incomplete")]
+        return [] if self.ended else [*self._open(), *self._end_response("cancelled", "incomplete")]
 
     def response(self) -> dict[str, Json]:
         """The response as it stands."""
@@ -171,25 +146,7 @@ class EventWriter(CallWriter):
             **self._end,
         }
 
-    def _write(self, event: ModelEvent) -> Iterable[StreamEvent]:
-        match event:
-            case Text(text, logprobs):
-                return self._write_piece(MESSAGE_TEXT, text, write_logprobs(logprobs))
-            case Thought(text):
-                return self._write_piece(REASONING_SUMMARY if self._heading.wants_summary else REASONING_TEXT, text)
-            case CallArguments() | CallStarted() | CallReady() | Unreadable():
-                return self.write_call(event)
-            case Started():
-                return []
-            case Stopped():
-                return self._stop(event)
-            case _:
-                assert_never(event)
-
-    def _opening(self) -> list[StreamEvent]:
-        if self._begun:
-            return []
-        self._begun = True
+    def _write_opening(self, event: Any) -> list[StreamEvent]:
         kinds = ("in_progress",) if self._sent else ("created", "in_progress")
         return [self._event(f"response.{kind}", response=self.response()) for kind in kinds]
 
@@ -223,8 +180,11 @@ class EventWriter(CallWriter):
             self._done(said, status, **{kind.key: [part]}),
         ]
 
-    def _write_text(self, text: str) -> list[StreamEvent]:
-        return self._write_piece(MESSAGE_TEXT, text)
+    def _write_text(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[StreamEvent]:
+        return self._write_piece(MESSAGE_TEXT, text, write_logprobs(logprobs))
+
+    def _write_thought(self, text: str) -> list[StreamEvent]:
+        return self._write_piece(REASONING_SUMMARY if self._heading.wants_summary else REASONING_TEXT, text)
 
     def _start_call(self, index: int, name: str, id: str) -> list[StreamEvent]:
         sent = self._end_text("completed")
@@ -247,7 +207,7 @@ class EventWriter(CallWriter):
         done = self._event("response.function_call_arguments.done", **call.at, name=name, arguments=text)
         return [done, self._done(call, status, arguments=text)]
 
-    def _stop(self, event: Stopped) -> list[StreamEvent]:
+    def _finish(self, event: Stopped) -> list[StreamEvent]:
         cut = event.reason == "length"
         self._end = {
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
@@ -255,11 +215,12 @@ class EventWriter(CallWriter):
             **write_report(event.report),
         }
         if cut:
-            return self._finish("incomplete", "incomplete")
+            return self._end_response("incomplete", "incomplete")
         self._end["completed_at"] = int(self._heading.clock()) if self._heading.clock else self._heading.created
-        return self._finish("completed", "completed")
+        return self._end_response("completed", "completed")
 
-    def _finish(self, status: Status, said: Status) -> list[StreamEvent]:
+    def _end_response(self, status: Status, said: Status) -> list[StreamEvent]:
+        self.ended = True
         sent = self._end_text(said)
         for call in self._open_calls.values():
             sent += self._call_done(call, "incomplete")
@@ -287,9 +248,7 @@ class EventWriter(CallWriter):
 def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
     """The whole response, which is the one in the last event of the stream."""
     writer = EventWriter(heading)
-    for event in events:
-        writer.write(event)
-    writer.close()
+    writer.write_all(events)
     return writer.response()
 
 
@@ -312,3 +271,84 @@ def write_usage(usage: Usage) -> dict[str, Json]:
         "output_tokens_details": {"reasoning_tokens": usage.reasoning},
         "total_tokens": usage.prompt + usage.completion,
     }
+
+
+class EventReader(AnswerReader):
+    """The stream's events to ours, or a whole response."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._added_items: set[int] = set()  # their places
+        self._streamed: set[int] = set()  # the places of those whose text has come in pieces
+        self._items: list[Json] = []  # as they were sent
+        self._is_signed = False
+
+    @property
+    def signed(self) -> Json:
+        """All items of the answer, if the sender wants its reasoning back unchanged; else None."""
+        return self._items if self._is_signed else None
+
+    def _read(self, fields: Fields) -> list[ModelEvent]:
+        place = fields.integer("output_index") or 0
+        match fields.text("type"):
+            case "response.output_item.added":
+                return self._added(place, fields.required_object("item"))
+            case "response.output_text.delta" | "response.refusal.delta":
+                return self._text(place, Text(fields.text("delta") or "", read_logprobs(fields, "logprobs")))
+            case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
+                return self._text(place, Thought(fields.text("delta") or ""))
+            case "response.function_call_arguments.delta":
+                return self._calls.add(place, fields.text("delta") or "")
+            case "response.output_item.done":
+                return self._done(place, fields.required_object("item"))
+            case "response.completed" | "response.incomplete":
+                return self._finished(fields.required_object("response"))
+            case "response.failed":
+                raise sent_error(fields.required_object("response").get("error"))
+            case "error":
+                raise sent_error(fields.data)
+            case _ if fields.get("object") == "response" and fields.get("status") != "in_progress":
+                return self._finished(fields)  # a whole response, from servers that do not stream
+            case _:
+                return []  # what the end of the item repeats, and events of other servers
+
+    def _added(self, place: int, item: Fields) -> list[ModelEvent]:
+        self._added_items.add(place)
+        if item.text("type") != "function_call":
+            return []
+        name, id = flat_name(item.text("namespace"), item.required_text("name")), item.text("call_id") or ""
+        return self._calls.start(place, name, id)
+
+    def _text(self, place: int, event: Text | Thought) -> list[ModelEvent]:
+        self._streamed.add(place)
+        return [event] if event.text else []
+
+    def _done(self, place: int, item: Fields) -> list[ModelEvent]:
+        """The end of an item; all of it, from servers that send no pieces."""
+        begun = [] if place in self._added_items else self._added(place, item)
+        kind = item.text("type")
+        self._items.append(item.data)
+        if kind == "function_call":
+            whole, is_object = arguments_text(item.get("arguments"))
+            if is_object:
+                self._calls.add_repair(place, "arguments-object")
+            return [*begun, *self._calls.end(place, whole)]
+        if kind == "reasoning" and item.get("encrypted_content"):
+            self._is_signed = True
+        if place in self._streamed or kind not in ("message", "reasoning"):
+            return []
+        text = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
+        return self._text(place, Thought(text) if kind == "reasoning" else Text(text))
+
+    def _finished(self, response: Fields) -> list[ModelEvent]:
+        """The end of the response. What of its output did not come before, comes here."""
+        if response.get("error") is not None:
+            raise sent_error(response.get("error"))
+        self.has_ended = True
+        usage = response.object("usage")
+        self._usage = read_usage(usage, "input", "output") if usage else Usage()
+        self._report = read_report(response) or Report()
+        if response.text("status") == "incomplete":
+            self._reason = "length"
+        missing = [] if self._added_items or self._streamed else list(response.objects("output"))
+        return [event for place, item in enumerate(missing) for event in self._done(place, item)]

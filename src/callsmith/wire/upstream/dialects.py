@@ -3,34 +3,22 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol, cast
+from typing import cast
 
 from callsmith.core.errors import ModelError, UnknownName, UsageError, shorten
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Json, Request
+from callsmith.wire.answers import AnswerReader
 from callsmith.wire.anthropic import events as anthropic_events
 from callsmith.wire.anthropic import messages as anthropic
 from callsmith.wire.ollama import events as ollama_events
 from callsmith.wire.ollama import requests as ollama
-from callsmith.wire.openai import chat, chat_events, responses, responses_reader
+from callsmith.wire.openai import chat, chat_events, responses, responses_events
 from callsmith.wire.signed import Signed
 from callsmith.wire.sse import DONE, FrameReader
 from callsmith.wire.upstream.quirks import Quirks, spell_chat
 
 _LONGEST_WHOLE = 64 * 1024 * 1024  # bytes of an answer that is not streamed
-
-
-class AnswerReader(Protocol):
-    """What every dialect's reader of answers has."""
-
-    has_ended: bool
-
-    @property
-    def signed(self) -> Json: ...
-
-    def feed(self, sent: Json, /) -> list[ModelEvent]: ...
-
-    def close(self) -> list[ModelEvent]: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +94,7 @@ DIALECTS: Mapping[str, UpstreamDialect] = {
     dialect.name: dialect
     for dialect in (
         UpstreamDialect("chat", "chat/completions", _write_chat, chat_events.EventReader, ends_with_usage=True),
-        UpstreamDialect("responses", "responses", _write_responses, responses_reader.EventReader),
+        UpstreamDialect("responses", "responses", _write_responses, responses_events.EventReader),
         UpstreamDialect(
             "anthropic",
             "messages",
