@@ -12,6 +12,8 @@ from callsmith.wire.fields import Fields
 
 _MOST_BIASED: Final = 1024  # tokens with a bias
 _MOST_BIAS: Final = 100
+# Fields that are read into the field of `Sampling` of the same name, as they are.
+_ALIKE: Final = ("temperature", "top_p", "min_p", "typical_p", "seed", "presence_penalty", "frequency_penalty")
 _BIAS_SCHEMA: Final = {"type": "number", **bounds(-_MOST_BIAS, _MOST_BIAS)}
 
 
@@ -70,16 +72,10 @@ class SamplingFields(RequestFields):
         top_k, window = self.top_k, self.repeat_last_n
         penalty = self.repeat_penalty if self.repetition_penalty is None else self.repetition_penalty
         return Sampling(
-            temperature=self.temperature,
-            top_p=self.top_p,
+            **{name: getattr(self, name) for name in _ALIKE},
             top_k=None if top_k is None else max(top_k, 0),  # 0 means all of them
-            min_p=self.min_p,
-            typical_p=self.typical_p,
-            seed=self.seed,
             max_tokens=max_tokens,
             stop=stop or (),
-            presence_penalty=self.presence_penalty,
-            frequency_penalty=self.frequency_penalty,
             repetition_penalty=penalty or None,  # 0 stands for none in some clients
             penalty_window=None if window == -1 else window,
             logit_bias=self.logit_bias or (),
@@ -109,17 +105,9 @@ class UnsupportedSampling(RequestFields):
 def write_sampling(sampling: Sampling, limit: str, stop: str = "stop") -> dict[str, Json]:
     """The fields that `SamplingFields` reads back; those without a value are None."""
     return {
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "min_p": sampling.min_p,
-        "typical_p": sampling.typical_p,
-        "seed": sampling.seed,
+        **{name: getattr(sampling, name) for name in (*_ALIKE, "top_k", "repetition_penalty")},
         limit: sampling.max_tokens,
         stop: list(sampling.stop) or None,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
         "repeat_last_n": sampling.penalty_window,
         "logit_bias": {str(one.token): one.bias for one in sampling.logit_bias} or None,
     }

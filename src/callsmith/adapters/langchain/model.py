@@ -3,7 +3,7 @@
 
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from operator import itemgetter
-from typing import Any, Literal, assert_never
+from typing import Any, Literal
 
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
@@ -23,20 +23,10 @@ from callsmith.adapters.frameworks.asking import AskedModel
 from callsmith.adapters.frameworks.blocking import iterate, wait_for
 from callsmith.adapters.frameworks.toolsets import new_call_id
 from callsmith.core.errors import UsageError
-from callsmith.core.events import (
-    CallArguments,
-    CallReady,
-    CallStarted,
-    ModelEvent,
-    Started,
-    Stopped,
-    StopReason,
-    Text,
-    Thought,
-    Unreadable,
-)
-from callsmith.core.values import Usage
+from callsmith.core.events import ModelEvent, Stopped, StopReason, Unreadable
+from callsmith.core.values import TokenLogprob, Usage
 from callsmith.models.opening import Options
+from callsmith.wire.answers import AnswerWriter
 from callsmith.wire.calls import CallWriter
 from callsmith.wire.sampling import write_logprobs
 
@@ -50,7 +40,7 @@ _REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": 
 _BROKEN = '"]"]'
 
 
-class ChunkBuilder(CallWriter):
+class ChunkBuilder(CallWriter, AnswerWriter):
     """One answer: its chunks as they come, and what is put right when all are added up."""
 
     def __init__(self, name: str) -> None:
@@ -62,23 +52,9 @@ class ChunkBuilder(CallWriter):
 
     def add(self, event: ModelEvent) -> list[AIMessageChunk]:
         """The chunks that this event makes."""
-        match event:
-            case Text(text, logprobs):
-                metadata = {"logprobs": {"content": write_logprobs(logprobs)}} if logprobs else {}
-                return [AIMessageChunk(content=text, response_metadata=metadata)] if text else []
-            case Thought(text):
-                return [AIMessageChunk(content="", additional_kwargs={"reasoning_content": text})] if text else []
-            case Unreadable(index=index) if index in self._ids:
-                self._reasons[self._ids[index]] = event
-            case CallStarted() | CallArguments() | CallReady() | Unreadable() | Started():
-                pass
-            case Stopped():
-                return [self._last(event)]
-            case _:
-                assert_never(event)
-        if isinstance(event, Started):
-            return []
-        return [AIMessageChunk(**made) for made in self.write_call(event)]
+        if isinstance(event, Unreadable) and event.index in self._ids:
+            self._reasons[self._ids[event.index]] = event
+        return [AIMessageChunk(**made) for made in self.write(event)]
 
     def finish(self, result: ChatResult) -> ChatResult:
         """The whole answer, with the text and the reason of each call that could not be read."""
@@ -93,16 +69,6 @@ class ChunkBuilder(CallWriter):
             return call
         return invalid_tool_call(name=call.get("name"), args=why.text, id=call.get("id"), error=why.reason)
 
-    def _last(self, event: Stopped) -> AIMessageChunk:
-        metadata = {
-            "finish_reason": _REASONS.get(event.reason, event.reason),
-            "model_name": self.name,
-            "model_provider": "callsmith",
-        }
-        return AIMessageChunk(
-            content="", usage_metadata=_write_usage(event.usage), response_metadata=metadata, chunk_position="last"
-        )
-
     def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Any]]:
         number = self._numbers[index] = len(self._numbers)
         self._ids[index] = self._unique_id(id, new_call_id())
@@ -114,8 +80,18 @@ class ChunkBuilder(CallWriter):
     def _end_call(self, index: int, unreadable: str | None) -> list[dict[str, Any]]:
         return [] if unreadable is None else self._piece(args=_BROKEN, index=self._numbers[index])
 
-    def _write_text(self, text: str) -> list[dict[str, Any]]:
-        return [{"content": text}]
+    def _write_text(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[dict[str, Any]]:
+        metadata = {"response_metadata": {"logprobs": {"content": write_logprobs(logprobs)}}} if logprobs else {}
+        return [{"content": text, **metadata}] if text else []
+
+    def _write_thought(self, text: str) -> list[dict[str, Any]]:
+        return [{"content": "", "additional_kwargs": {"reasoning_content": text}}]
+
+    def _finish(self, event: Stopped) -> list[dict[str, Any]]:
+        reason = _REASONS.get(event.reason, event.reason)
+        metadata = {"finish_reason": reason, "model_name": self.name, "model_provider": "callsmith"}
+        usage = _write_usage(event.usage)
+        return [{"content": "", "usage_metadata": usage, "response_metadata": metadata, "chunk_position": "last"}]
 
     def _piece(self, **piece: Any) -> list[dict[str, Any]]:
         return [{"content": "", "tool_call_chunks": [tool_call_chunk(**piece)]}]

@@ -16,6 +16,7 @@ from typing import Annotated, Any, TypeAlias, cast
 
 from msgspec import Meta, MsgspecError, Struct, field
 from msgspec import json as msgspec_json
+from msgspec.structs import astuple
 
 from callsmith.core.capability.authority import EVERYTHING, Trust, read_trust
 from callsmith.core.errors import UsageError
@@ -92,7 +93,10 @@ _LONGEST_ID = 128
 _MOST_PATTERNS = 256
 
 
-class Envelope(Struct, frozen=True):
+_Id = Annotated[str, Meta(max_length=_LONGEST_ID)]
+
+
+class Envelope(Struct, frozen=True, rename={"sender": "from"}):
     """A call as it is sent from one node to another. `sender` is a node, `to` the node that is meant, if one is.
 
     `seconds` is how long the sender waits for the answer. `via`, `subject`, `trace_id` and `depth` are the lineage of the call;
@@ -103,48 +107,35 @@ class Envelope(Struct, frozen=True):
     capability: str
     version: Version
     body: Mapping[str, Json] = field(default_factory=dict[str, Json])
-    request_id: str = ""
-    sender: str = ""
-    to: str = ""
-    community: str = ""
-    timestamp: float = 0.0
-    session_id: str = ""
-    seconds: float | None = None
+    request_id: _Id = ""
+    sender: _Id = ""
+    to: _Id = ""
+    community: _Id = ""
+    timestamp: Annotated[float, Meta(ge=0, le=1e308)] = 0.0
+    session_id: _Id = ""
+    seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None
     stream: bool = False
     token: str = ""
-    subject: str = ""
-    via: tuple[str, ...] = ()
-    trace_id: str = ""
-    depth: int = 0
+    subject: _Id = ""
+    via: Annotated[tuple[_Id, ...], Meta(max_length=16)] = ()
+    trace_id: _Id = ""
+    depth: Annotated[int, Meta(ge=0)] = 0
     trust: Trust = "self"
-    capabilities: tuple[str, ...] = EVERYTHING
+    capabilities: Annotated[tuple[_Id, ...], Meta(max_length=_MOST_PATTERNS)] = EVERYTHING
+
+
+_KEYS = Envelope.__struct_encode_fields__
+_UNSAID = astuple(Envelope("", (0, 0)))
 
 
 def write_envelope(envelope: Envelope) -> dict[str, Json]:
     """The envelope as JSON; what is empty is left out."""
     written: dict[str, Json] = {
-        "capability": envelope.capability,
-        "version": write_version(envelope.version),
-        "request_id": envelope.request_id,
-        "from": envelope.sender,
-        "to": envelope.to,
-        "community": envelope.community,
-        "timestamp": envelope.timestamp,
-        "session_id": envelope.session_id,
-        "seconds": envelope.seconds,
-        "stream": envelope.stream,
-        "token": envelope.token,
-        "subject": envelope.subject,
-        "via": list(envelope.via),
-        "trace_id": envelope.trace_id,
-        "depth": envelope.depth,
+        key: list(cast(tuple[str, ...], value)) if isinstance(value, tuple) else value
+        for key, value, unsaid in zip(_KEYS, astuple(envelope), _UNSAID, strict=True)
+        if value != unsaid and (value or key == "capabilities")
     }
-    if envelope.trust != "self":
-        written["trust"] = envelope.trust
-    found = {key: value for key, value in written.items() if value}
-    if envelope.capabilities != EVERYTHING:
-        found["capabilities"] = list(envelope.capabilities)
-    return {**found, "body": dict(envelope.body)}
+    return {**written, "version": write_version(envelope.version), "body": dict(envelope.body)}
 
 
 def _id(fields: Fields, key: str) -> str:
@@ -193,31 +184,11 @@ def read_envelope(value: Json) -> Envelope:
         raise BusError("bad_request", str(error)) from error
 
 
-_Id = Annotated[str, Meta(max_length=_LONGEST_ID)]
-_Number = Annotated[float, Meta(ge=0, le=1e308)]
-
-
-class _PlainEnvelope(Struct, rename={"sender": "from"}):
+class _PlainEnvelope(Envelope, frozen=True):
     """An envelope in its usual spelling. Whatever it has in another one is read by `read_envelope`."""
 
-    capability: str
-    version: str
-    body: dict[str, Any]
-    request_id: _Id = ""
-    sender: _Id = ""
-    to: _Id = ""
-    community: _Id = ""
-    timestamp: _Number = 0.0
-    session_id: _Id = ""
-    seconds: Annotated[float, Meta(ge=0, le=86_400)] | None = None
-    stream: bool = False
-    token: str = ""
-    subject: _Id = ""
-    via: Annotated[tuple[_Id, ...], Meta(max_length=16)] = ()
-    trace_id: _Id = ""
-    depth: Annotated[int, Meta(ge=0)] = 0
-    trust: Trust = "self"
-    capabilities: Annotated[tuple[_Id, ...], Meta(max_length=_MOST_PATTERNS)] = EVERYTHING
+    version: str  # pyright: ignore[reportIncompatibleVariableOverride]
+    body: dict[str, Any]  # pyright: ignore[reportGeneralTypeIssues]  (required here)
 
 
 _decoder = msgspec_json.Decoder(_PlainEnvelope)
@@ -232,26 +203,8 @@ def decode_envelope(data: bytes) -> Envelope | None:
     ids = (sent.request_id, sent.sender, sent.to, sent.community, sent.session_id, sent.subject, sent.trace_id)
     if not "".join((*ids, *sent.via, *sent.capabilities)).isprintable():
         return None
-    return Envelope(
-        check_name(sent.capability),
-        parse_version(sent.version),
-        sent.body,
-        sent.request_id,
-        sent.sender,
-        sent.to,
-        sent.community,
-        sent.timestamp,
-        sent.session_id,
-        sent.seconds,
-        sent.stream,
-        sent.token,
-        sent.subject,
-        sent.via,
-        sent.trace_id,
-        sent.depth,
-        sent.trust,
-        sent.capabilities,
-    )
+    capability, version, *said = astuple(sent)
+    return Envelope(check_name(capability), parse_version(version), *said)
 
 
 def _read_trust(fields: Fields) -> Trust:
