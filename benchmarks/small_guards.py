@@ -15,7 +15,7 @@ from callsmith.core.ports import Model
 from callsmith.models import Options
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import open_local, with_tool_prompt
-from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
+from callsmith.runtime.discovery import ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import default_guards, guarded
 from callsmith.runtime.loop import run
 

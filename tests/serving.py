@@ -66,7 +66,7 @@ import uvicorn
 from callsmith import open_model
 from callsmith.server.store import leases
 from callsmith.server.app import create_app
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import tool
 from tests.fakes import Sourced
 

@@ -181,7 +181,7 @@ INSIDE_TOYS = {
         },
     ),
     "its description": Toy(
-        "from callsmith.server.routes.openapi.document import operations\n'GET /toy' in operations()",
+        "from callsmith.server.routes.openapi import operations\n'GET /toy' in operations()",
         {
             "wire/schemas/toy.py": "from callsmith.wire.declare.operation import Operation\n"
             "TITLE = 'Toys'\nOPERATIONS = {'GET /toy': Operation('A toy.')}\n"

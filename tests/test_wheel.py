@@ -247,7 +247,7 @@ def test_the_mcp_extra_offers_tools_and_uses_those_of_others(installed) -> None:
 
 def test_the_otel_extra_makes_spans(installed) -> None:
     program = """
-from callsmith.runtime.telemetry.span_export import tracer_provider
+from callsmith.runtime.telemetry.spans import tracer_provider
 from callsmith.runtime.telemetry.spans import Spans
 print(type(Spans(tracer_provider())).__name__)
 """

@@ -44,7 +44,7 @@ from callsmith import Functions, tool
 from callsmith.core.events import CallArguments, CallReady, CallStarted, Stopped, Text
 from callsmith.core.values import Call, Usage
 from callsmith.server.app import create_app
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.config import ServerConfig
 

@@ -17,9 +17,9 @@ from callsmith.runtime.jobs.job import Job, JobLimits
 from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.app import create_app
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.jobs.stored_jobs import StoredJobs
-from callsmith.server.store import SqliteStore
+from callsmith.server.jobs import StoredJobs
 from callsmith.server.store import leases as module
+from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, asked, pending
 from tests.server.asking import calls, http, says

@@ -13,9 +13,9 @@ from callsmith.runtime.jobs.job import JobLimits
 from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
-from callsmith.server.jobs.stored_jobs import StoredJobs
+from callsmith.server.jobs import StoredJobs
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel
 from tests.server.asking import calls, http, says

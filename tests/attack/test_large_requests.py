@@ -14,7 +14,7 @@ from callsmith.core.values import Call, Message, Request, Result
 from callsmith.engines.port import Piece
 from callsmith.engines.text import StopScanner
 from callsmith.server.app import create_app
-from callsmith.server.limits.request_limits import has_more_values
+from callsmith.server.http.body_reader import has_more_values
 from callsmith.server.settings import Requests, Settings
 from callsmith.wire.anthropic.messages import read_request as read_messages
 from callsmith.wire.ollama.requests import read_chat as read_ollama

@@ -11,7 +11,7 @@ from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call, Result
 from callsmith.server.app import create_app
 from callsmith.server.settings import Llm, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import tool
 from callsmith.tools.wrap import Shortened
 from tests.fakes import FakeModel, Sourced

@@ -3,7 +3,7 @@
 import time
 
 from callsmith.core.values import Call, Message, Result
-from callsmith.runtime.conversation.history import add_results
+from callsmith.runtime.conversation.journal import add_results
 from callsmith.runtime.loop import unanswered
 
 

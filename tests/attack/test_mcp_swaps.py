@@ -17,7 +17,7 @@ from callsmith.core.values import Call
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.dispatch import Dispatcher
 from callsmith.server.app import create_app
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.wrap import Confirmed
 from tests.fakes import FakeModel

@@ -14,7 +14,7 @@ from callsmith.server.approvals.approvals import Approvals
 from callsmith.server.http.keys import hash_key
 from callsmith.server.settings import Key, Settings
 from callsmith.server.settings_sources import SettingsSource, merge_settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel, Sourced
 from tests.server.approvals.shop import CHAT, PAY, Shop, answer, asked, listed
 from tests.server.asking import HI, calls, http, says

@@ -12,8 +12,8 @@ import pytest
 from callsmith.core.errors import RateLimited
 from callsmith.core.events import Stopped, Text
 from callsmith.core.values import Usage
+from callsmith.server.admission import RateLimits
 from callsmith.server.http.keys import hash_key
-from callsmith.server.limits.rate_limits import RateLimits
 from callsmith.server.settings import CallerLimits, Key, Settings
 from callsmith.server.settings_sources import SettingsSource, merge_settings
 from tests.fakes import FakeModel

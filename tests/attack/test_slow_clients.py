@@ -19,7 +19,7 @@ from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from callsmith.server.app import create_app
 from callsmith.server.http.shutdown import GracefulShutdown
-from callsmith.server.network.connections import connection_limits, limited_http, patient_websocket
+from callsmith.server.network.connections import limited_http, patient_websocket
 from callsmith.server.settings import Settings
 from tests.fakes import FakeModel
 from tests.server.asking import says
@@ -47,7 +47,7 @@ async def serving(
     settings: Settings, protocol: Any = HttpToolsProtocol, model: FakeModel | None = None, **options: Any
 ) -> AsyncIterator[str]:
     app = create_app({"m": model or FakeModel(says("hello"))}, settings=settings, **options)
-    http = limited_http(connection_limits(settings), protocol)
+    http = limited_http(settings, protocol)
     async with served(
         app, http=http, ws=patient_websocket(0.0), timeout_keep_alive=int(settings.idle_seconds), force=True
     ) as url:

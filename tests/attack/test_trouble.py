@@ -16,7 +16,7 @@ from callsmith.server.approvals.approvals import Approval, Approvals
 from callsmith.server.http.keys import hash_key
 from callsmith.server.http.logs import LineFormatter, OnceAMinute
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel, Handlers
 from tests.server.asking import HI, http, says
 

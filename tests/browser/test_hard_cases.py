@@ -22,7 +22,7 @@ import sys, uvicorn
 from callsmith.core.events import Text
 from callsmith.server.app import create_app
 from callsmith.server.store import leases
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel
 from tests.server.asking import says
 

@@ -30,7 +30,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models import open_model
 from callsmith.models.local import LocalModel
-from callsmith.runtime.telemetry import span_export
+from callsmith.runtime.telemetry import spans
 from callsmith.server.app import create_app
 from callsmith.server.http.shutdown import GracefulShutdown
 from callsmith.server.network.origins import is_loopback
@@ -359,9 +359,9 @@ def test_an_exporter_that_is_not_installed_is_an_error_before_anything_is_served
 @pytest.mark.parametrize("missing", ["opentelemetry.sdk", "opentelemetry.exporter.otlp.proto.http"])
 def test_spans_without_their_packages_say_what_to_install(callsmith, monkeypatch, missing):
     monkeypatch.delenv("OTEL_TRACES_EXPORTER", raising=False)
-    monkeypatch.setattr(span_export, "find_spec", lambda name: None if name == missing else find_spec(name))
+    monkeypatch.setattr(spans, "find_spec", lambda name: None if name == missing else find_spec(name))
     if "exporter" in missing:
-        monkeypatch.setattr(span_export, "entry_points", lambda group: ())
+        monkeypatch.setattr(spans, "entry_points", lambda group: ())
     result = callsmith("serve", "--model", "scripted:Hi", "--port", "0", "--otel")
     assert result.code == 2
     assert "pip install 'callsmith[otel]'" in result.err

@@ -2,7 +2,7 @@
 
 from callsmith.core.ports import ModelInfo, model_info
 from callsmith.core.values import Message, Request
-from callsmith.runtime.discovery.find_tools import FIND_TOOLS, ToolCosts, limit_shown_tools
+from callsmith.runtime.discovery import FIND_TOOLS, ToolCosts, limit_shown_tools
 from callsmith.runtime.guards.guards import guarded
 from tests.fakes import FakeModel, Handlers, hello, says
 from tests.runtime.many import MANY

@@ -15,7 +15,7 @@ from callsmith.core.approval import Approved
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Request, Result, Tool
-from callsmith.runtime.conversation import journal_file
+from callsmith.runtime.conversation import journal
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.tools.wrap import Confirmed
 
@@ -156,7 +156,7 @@ def in_child(folder: Path, kill_at: int | None = None, *, written: bool = False)
         return os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
     code = 1
     try:
-        write, count = journal_file._write, 0
+        write, count = journal._write_text, 0
 
         def counted(path: Path, text: str) -> None:
             nonlocal count
@@ -167,7 +167,7 @@ def in_child(folder: Path, kill_at: int | None = None, *, written: bool = False)
                 os.kill(os.getpid(), signal.SIGKILL)
             count += 1
 
-        journal_file._write = counted
+        journal._write_text = counted
         asyncio.run(see_it_through(folder))
         code = 0
     finally:

@@ -23,7 +23,7 @@ from callsmith.core.events import CallReady, Stopped, Text
 from callsmith.core.values import Call
 from callsmith.server.app import create_app
 from callsmith.server.settings import Llm, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 
 folder, hangs, acts = Path(sys.argv[1]), sys.argv[2] == "hang", sys.argv[3] == "acts"

@@ -13,7 +13,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import Stopped, ToolFinished
 from callsmith.core.values import Choice, ChoicePolicy, Message, Request, Sampling
 from callsmith.models.local import LocalModel
-from callsmith.runtime.discovery.find_tools import FIND_TOOLS, ToolCosts, limit_shown_tools
+from callsmith.runtime.discovery import FIND_TOOLS, ToolCosts, limit_shown_tools
 from callsmith.runtime.loop import run
 from tests.fakes import Handlers, hello
 from tests.runtime.many import MANY

@@ -20,7 +20,7 @@ from openai.types.responses.response_create_params import ResponseCreateParamsNo
 
 from callsmith.core.values import Call
 from callsmith.server.settings import Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from tests.conftest import Clock
 from tests.journeys.disk import ALWAYS, ERASE, FILES, NEVER, NOW, READ, Disk, answered, app_of, client, kinds, word
 from tests.journeys.scripts import calling, client_of

@@ -15,7 +15,8 @@ from callsmith.core.errors import StoreUnavailable
 from callsmith.core.values import Call, Json
 from callsmith.server.app import create_app
 from callsmith.server.settings import AuditLevel, Settings
-from callsmith.server.store import AuditLog, SqliteStore
+from callsmith.server.store.audit_log import AuditLog
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel
 from tests.server.asking import HI, calls, http, says
@@ -109,7 +110,8 @@ import asyncio, sys, time
 from callsmith import Functions, tool
 from callsmith.core.values import Call
 from callsmith.core.ports import Context
-from callsmith.server.store import AuditLog, SqliteStore
+from callsmith.server.store.audit_log import AuditLog
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.wrap import Audited
 
 @tool(side_effects=True)

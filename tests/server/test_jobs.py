@@ -12,7 +12,7 @@ from callsmith.core.values import Call
 from callsmith.runtime.jobs.background import JOB_ID
 from callsmith.server.app import create_app
 from callsmith.server.settings import Llm, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel, StrictFakeModel
 from tests.server.asking import HI, WEATHER, calls, http, says

@@ -12,8 +12,8 @@ from callsmith.core.values import Json, Tool
 from callsmith.runtime.execute import Limits
 from callsmith.server.settings import Key, Settings
 from callsmith.server.settings_sources import SettingsSource, merge_settings, read_environment, read_settings_file, write_settings
-from callsmith.server.store import open_store
-from callsmith.server.tools.server_tools import wrap_server_tools
+from callsmith.server.store.opening import open_store
+from callsmith.server.tools.tool_selection import wrap_server_tools
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from callsmith.tools.wrap.wrapper import judgements

@@ -12,7 +12,8 @@ from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Sampling, Tool
 from callsmith.server.approvals.approvals import APPROVAL_CODEC, PAUSED_RUN_CODEC, Approval, Approvals, PausedRun
 from callsmith.server.routes.responses.stored import EarlierItems, StoredResponses
-from callsmith.server.store import Document, SqliteStore
+from callsmith.server.store import Document
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.wire.extensions import ToolOptions, ToolSource
 from callsmith.wire.openai.responses import StoredReferences
 

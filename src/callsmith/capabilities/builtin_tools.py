@@ -96,7 +96,6 @@ NAMES = (*BOUND, "find_neighbour")
 
 
 def builtin_tools(bus: Bus, names: Iterable[str] = DEFAULT_SET) -> Toolset:
-    """The built-in tools of these names."""
     chosen = list(names)
     for name in chosen:
         if name not in NAMES:

@@ -6,22 +6,22 @@
 It is a face of the runtime: the loop, its limits, validation and approvals are those of `PausableRun` and `Dispatcher`.
 """
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from itertools import count
 from typing import Any, TypeAlias
 
 from callsmith.bus.port import Bus
 from callsmith.bus.reach import CapabilityTools
-from callsmith.capabilities.bus_model import BusModel
 from callsmith.core.approval import Decision, Policy
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
-from callsmith.core.events import ConfirmationNeeded, TurnEnded
+from callsmith.core.events import ConfirmationNeeded, ModelEvent, TurnEnded
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context
 from callsmith.core.serialize import Saved
-from callsmith.core.values import Call, Json, Message, Result, Tool
+from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import Journal
 from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer, Questions
 from callsmith.runtime.deferred import DeferredTools
@@ -29,12 +29,34 @@ from callsmith.runtime.dispatch import Dispatcher
 from callsmith.runtime.execute import Limits
 from callsmith.tools.functions import Function, Functions, Tools, as_toolset
 from callsmith.tools.wrap import Confirmed, Merged
-from callsmith.wire.capability.chat import read_chat, write_bound_tool, write_flat_tool, write_message
-from callsmith.wire.capability.chat_frames import ChatFrameWriter, write_confirmation
+from callsmith.wire.capability.chat import NAME, read_chat, write_bound_tool, write_chat, write_flat_tool, write_message
+from callsmith.wire.capability.chat_frames import ChatFrameReader, ChatFrameWriter, write_confirmation
 from callsmith.wire.capability.frames import Frame, error_frame
 
 StreamTo: TypeAlias = Callable[[dict[str, Json]], Awaitable[None]]  # gets {"event": …, "data": …, "seq": …}
 Decide: TypeAlias = Callable[[ConfirmationNeeded], Awaitable[Decision]]
+
+
+class BusModel:
+    """A model of any node of a bus, as a `Model`; what goes wrong is raised as a BusError.
+
+    It is asked with the authority that is given here, or else with that of the call being handled.
+    """
+
+    def __init__(self, bus: Bus, name: str = "", *, authority: Authority | None = None) -> None:
+        self._bus = bus
+        self._name = name
+        self._authority = authority
+
+    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+        """The answer as events, of which the last is `Stopped`."""
+        reader = ChatFrameReader()
+        body = write_chat(self._name, request)
+        frames = self._bus.stream(NAME, (2, 0), body, session_id=request.session, authority=self._authority)
+        async with closing(frames) as items:
+            async for frame in items:
+                for event in reader.read(frame):
+                    yield event
 
 
 class ToolExecutor:
@@ -107,8 +129,12 @@ class ToolExecutor:
             if tool.name not in own:
                 raise UnknownName("tool", tool.name, own, field="input.tools")
         request = replace(chat.request, tools=tuple(own[tool.name] for tool in chat.request.tools))
-        writer, send = ChatFrameWriter(), _Sender(stream_to)
+        writer, seq = ChatFrameWriter(), count(1)
         journal = Journal(Saved("", request.messages, decisions=chat.decisions), limits=self._limits)
+
+        async def send(frame: Frame) -> None:
+            if stream_to is not None:
+                await stream_to({"event": frame.event, "data": dict(frame.data), "seq": next(seq)})
 
         async def answer(questions: Questions, calls: tuple[Call, ...]) -> PauseAnswer | None:
             if decide is None or not questions:
@@ -125,27 +151,11 @@ class ToolExecutor:
                         await send(frame)
                     ended = event if isinstance(event, TurnEnded) else None
         except Exception as error:  # passed on: whoever reads the stream has to see that it has ended
-            await send.error(error)
+            await send(error_frame(error))
             raise
         assert ended is not None  # the last event of every run
         await send(writer.end(chat.model, ended.reason, 0))
         return _final_message(ended, journal.pending)
-
-
-class _Sender:
-    """Numbers frames and gives them to whoever wants them."""
-
-    def __init__(self, stream_to: StreamTo | None) -> None:
-        self._stream_to = stream_to
-        self._seq = 0
-
-    async def __call__(self, frame: Frame) -> None:
-        self._seq += 1
-        if self._stream_to is not None:
-            await self._stream_to({"event": frame.event, "data": dict(frame.data), "seq": self._seq})
-
-    async def error(self, error: Exception) -> None:
-        await self(error_frame(error))
 
 
 def _final_message(ended: TurnEnded, questions: Sequence[ConfirmationNeeded]) -> dict[str, Json]:

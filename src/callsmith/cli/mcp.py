@@ -105,7 +105,7 @@ def _over_http(server: Any, address: str, settings: "Settings") -> None:
     from uvicorn.protocols.http.h11_impl import H11Protocol
 
     from callsmith.cli.serve import bind_listener, url_of
-    from callsmith.server.network.connections import connection_limits, limited_http
+    from callsmith.server.network.connections import limited_http
     from callsmith.server.network.origins import OriginMiddleware, is_loopback
     from callsmith.tools.mcp.server import PATH
 
@@ -123,9 +123,7 @@ def _over_http(server: Any, address: str, settings: "Settings") -> None:
         listener.listen()  # whoever connects from now on is answered as soon as the server runs
         echo(f"Tools are at {url_of(host, listener.getsockname()[1])}{PATH}. Ctrl-C ends it.")
         # Of the parsers only h11 takes the white space around a header for no part of it, as the protocol wants it.
-        config = uvicorn.Config(
-            app, http=limited_http(connection_limits(settings), H11Protocol), log_level="warning", timeout_graceful_shutdown=3
-        )
+        config = uvicorn.Config(app, http=limited_http(settings, H11Protocol), log_level="warning", timeout_graceful_shutdown=3)
         uvicorn.Server(config).run(sockets=[listener])
 
 

@@ -110,7 +110,8 @@ def _serve(settings: "Settings") -> None:
     from callsmith.server.approvals.elicitation import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.network.origins import is_loopback
-    from callsmith.server.store import StoreLimits, open_store
+    from callsmith.server.store import StoreLimits
+    from callsmith.server.store.opening import open_store
     from callsmith.tools.mcp.elicitation import ClientFeatures
 
     if not (settings.keys or settings.open or is_loopback(settings.host)):
@@ -147,9 +148,8 @@ async def _close(models: "Mapping[str, LazyModel]") -> None:
 @contextmanager
 def recorders(log: "Log") -> "Generator[tuple[Recorder, ...], None, None]":
     """The recorders of turns that the settings ask for. Spans that are left are exported at the end."""
-    from callsmith.runtime.telemetry.span_export import tracer_provider
-    from callsmith.runtime.telemetry.spans import Spans
-    from callsmith.runtime.telemetry.trace_file import TraceFile
+    from callsmith.runtime.telemetry.spans import Spans, tracer_provider
+    from callsmith.runtime.telemetry.trace import TraceFile
 
     with ExitStack() as stack:
         found: list[Recorder] = []
@@ -170,7 +170,7 @@ def _run(
     import uvicorn
 
     from callsmith.server.http.logs import set_up_logging
-    from callsmith.server.network.connections import connection_limits, limited_http, patient_websocket
+    from callsmith.server.network.connections import limited_http, patient_websocket
 
     class Server(uvicorn.Server):
         """A server that prints the banner when it listens, and lets running answers end at shutdown."""
@@ -193,7 +193,7 @@ def _run(
         timeout_graceful_shutdown=GRACE_SECONDS + 5,  # for what does not end even then
         ws_max_size=settings.requests.body_bytes,
         ws_ping_interval=settings.websocket_ping_seconds,
-        http=limited_http(connection_limits(settings)),
+        http=limited_http(settings),
         ws=patient_websocket(GRACE_SECONDS),
         timeout_keep_alive=ceil(settings.idle_seconds),
     )

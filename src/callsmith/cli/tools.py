@@ -13,7 +13,7 @@ from callsmith.cli.terminal.output import echo, echo_json, print_table
 
 if TYPE_CHECKING:
     from callsmith.core.values import Tool
-    from callsmith.runtime.telemetry.selection import Selection
+    from callsmith.runtime.telemetry.summary import Selection
     from callsmith.runtime.telemetry.trace import ToolCounts
     from callsmith.tools.mcp import Status
 
@@ -91,8 +91,8 @@ def report_tools(
     as_json: JsonOption = False,
 ) -> None:
     """Tell from recorded turns which tools are never called, which are called wrongly, and which are mistaken for others."""
-    from callsmith.runtime.telemetry.selection import report
-    from callsmith.runtime.telemetry.trace_file import read_trace
+    from callsmith.runtime.telemetry.summary import report
+    from callsmith.runtime.telemetry.trace import read_trace
 
     lines = list(read_trace(trace))
     turns = [turn for turn in lines if turn is not None]
@@ -130,7 +130,7 @@ class _Costs:
 
 
 def _estimated(tools: list["Tool"]) -> _Costs:
-    from callsmith.runtime.discovery.find_tools import definition_text
+    from callsmith.runtime.discovery import definition_text
     from callsmith.runtime.telemetry.trace import estimate_tokens
 
     each = {tool.name: estimate_tokens(len(definition_text(tool))) for tool in tools}
@@ -144,7 +144,7 @@ def _counted(tools: list["Tool"], spec: str) -> _Costs:
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.core.values import Tool
     from callsmith.models import open_model
-    from callsmith.runtime.discovery.find_tools import count_tokens
+    from callsmith.runtime.discovery import count_tokens
 
     async def count() -> _Costs:
         opened = open_model(spec)

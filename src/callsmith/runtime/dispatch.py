@@ -31,7 +31,6 @@ class Dispatcher:
         self._asked: dict[str, Tool] = {}  # by call id, until the call was confirmed
 
     async def definitions(self) -> tuple[Tool, ...]:
-        """The tools of the toolset."""
         return tuple(await self._toolset.tools())
 
     async def dispatch(self, call: Call) -> Result:

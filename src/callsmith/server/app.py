@@ -15,24 +15,23 @@ from callsmith.core.ports import Model
 from callsmith.models.router import Aliases, LazyModel
 from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.http.body_reader import BodyReader
-from callsmith.server.http.dialects import Dialect
-from callsmith.server.http.errors import on_disconnect, on_error, on_http_error, refuse
+from callsmith.server.http.errors import Dialect, on_disconnect, on_error, on_http_error, refuse
 from callsmith.server.http.keys import KeyMiddleware
 from callsmith.server.http.request_context import HEADER, RequestContextMiddleware, request_id
 from callsmith.server.http.streams import cancel_all
-from callsmith.server.jobs.recovery import recover_jobs
-from callsmith.server.jobs.stored_jobs import StoredJobs
+from callsmith.server.jobs import StoredJobs, recover_jobs
 from callsmith.server.network.origins import OriginMiddleware, allowed_hosts
 from callsmith.server.parts import Part, open_parts
-from callsmith.server.pipeline import AnswerPipeline
-from callsmith.server.recent_turns import RecentTurns
+from callsmith.server.pipeline import AnswerPipeline, RecentTurns
 from callsmith.server.routes import route_modules
 from callsmith.server.served_models import ServedModels
 from callsmith.server.service import Service
 from callsmith.server.settings import Settings
-from callsmith.server.store import AuditLog, SqliteStore, Store, StoreLimits
+from callsmith.server.store import Store, StoreLimits
+from callsmith.server.store.audit_log import AuditLog
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.server.tools.planner import ToolPlanner
-from callsmith.server.tools.server_tools import wrap_server_tools
+from callsmith.server.tools.tool_selection import wrap_server_tools
 from callsmith.tools.functions import Tools, as_toolset
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.starter import starter_toolset

@@ -1,5 +1,6 @@
 """The pipeline of every answer: admitted, prepared, given under a deadline, recorded, and shown as one answer."""
 
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
@@ -13,22 +14,46 @@ from callsmith.core.ports import Model, model_info
 from callsmith.core.values import Completion, Message, Request
 from callsmith.models.router import in_use
 from callsmith.runtime.guards.guards import guarded
-from callsmith.runtime.telemetry.trace import CombinedRecorder, Trace
-from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, recording
+from callsmith.runtime.telemetry.trace import Trace
+from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, TurnRecord, recording
+from callsmith.server.admission import AdmissionGate, Place, RateLimits
 from callsmith.server.approvals.approval_run import ApprovalRun
 from callsmith.server.approvals.approvals import Approvals, PausedRun
-from callsmith.server.http.request_context import caller, client, client_session, current_request, request_id
-from callsmith.server.limits.admission import AdmissionGate, Place
-from callsmith.server.limits.rate_limits import RateLimits, TokenCounter
-from callsmith.server.recent_turns import RecentTurns
+from callsmith.server.http.request_context import RequestContext, caller, client, client_session, current_request
 from callsmith.server.served_models import ServedModels
 from callsmith.server.settings import CallerLimits, Settings, merged_limits
-from callsmith.server.store import SqliteStore, Store
-from callsmith.server.tools.mixed import HiddenRound, HiddenRounds
-from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer
+from callsmith.server.store import Store
+from callsmith.server.store.sqlite import SqliteStore
+from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer, StepLog
+from callsmith.server.tools.plan import HiddenRound, HiddenRounds
 from callsmith.server.tools.planner import ToolPlanner
-from callsmith.server.tools.step_log import StepLog
 from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
+
+
+@dataclass(frozen=True, slots=True)
+class CallerTurn:
+    """A turn, whose it was, and the id of the request."""
+
+    turn: TurnRecord
+    caller: str
+    request: str
+
+
+class RecentTurns:
+    """The latest turns of each caller, in memory: in rings of their own, so that nobody's turns make room for another's."""
+
+    def __init__(self, size: int = 1_000) -> None:
+        self._size = max(0, size)
+        self._rings: dict[str, deque[CallerTurn]] = {}
+
+    def add(self, turn: CallerTurn) -> None:
+        self._rings.setdefault(turn.caller, deque(maxlen=self._size)).append(turn)
+
+    def latest(self, callers: Iterable[str] | None = None) -> list[CallerTurn]:
+        """The turns of these callers, or of all, the latest first."""
+        wanted = self._rings.keys() if callers is None else callers
+        turns = [turn for caller in wanted for turn in self._rings.get(caller, ())]
+        return sorted(turns, key=lambda turn: turn.turn.when, reverse=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +74,6 @@ class AnswerPipeline:
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
 
     def with_tools(self, tools: ToolPlanner) -> "AnswerPipeline":
-        """The same with other tools."""
         return replace(self, tools=tools)
 
     def answer(self, model: Model, request: Request, options: ToolOptions = DEFAULT_OPTIONS) -> AsyncIterator[ModelEvent]:
@@ -126,10 +150,7 @@ class AnswerPipeline:
 
     def recorder(self) -> Recorder:
         """What records the turns of the request that is being answered."""
-        http = current_request()
-        of_request = [http, TokenCounter(self.rates, http.client, self.caller_limits())] if http else []
-        recent = self.turns.recorder(caller(), request_id())
-        return CombinedRecorder(self.trace, recent, *self.settings.recorders, *of_request)
+        return _RequestRecorder(self, current_request(), self.caller_limits())
 
     async def _pipeline(self, prepare: "Callable[[_Admitted], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
         async with self.admission() as place, AsyncExitStack() as until_end:
@@ -205,6 +226,24 @@ class _Answering:
     events: AsyncIterator[RunEvent]
     asked: TurnInfo
     show: Callable[[RunEvent], Iterable[AnswerEvent]]
+
+
+@dataclass(frozen=True, slots=True)
+class _RequestRecorder:
+    """Records the turns of one request: in the trace, among the caller's latest, and as used by the caller."""
+
+    answers: AnswerPipeline
+    http: RequestContext | None
+    limits: CallerLimits
+
+    def add(self, turn: TurnRecord) -> None:
+        answers, http = self.answers, self.http
+        answers.turns.add(CallerTurn(turn, http.subject, http.id) if http else CallerTurn(turn, "", ""))
+        for recorder in (answers.trace, *answers.settings.recorders):
+            recorder.add(turn)
+        if http:
+            http.add(turn)
+            answers.rates.use_tokens(http.client, self.limits, turn.usage.prompt + turn.usage.completion)
 
 
 def _show_model_event(event: RunEvent) -> Iterable[AnswerEvent]:

@@ -10,7 +10,8 @@ from callsmith.server.http.streams import EventStream
 from callsmith.server.pipeline import AnswerPipeline
 from callsmith.server.served_models import ServedModels
 from callsmith.server.settings import Settings
-from callsmith.server.store import AuditLog, Store
+from callsmith.server.store import Store
+from callsmith.server.store.audit_log import AuditLog
 from callsmith.server.tools.planner import ToolPlanner
 
 T = TypeVar("T")
@@ -34,7 +35,6 @@ class Service:
     on_shutdown: list[Callable[[], Awaitable[None]]] = field(default_factory=list[Callable[[], Awaitable[None]]])
 
     def part(self, kind: type[T]) -> T:
-        """The part of this kind."""
         return next(part for part in self.parts if isinstance(part, kind))
 
     @property
@@ -43,6 +43,5 @@ class Service:
         return self.answers.store
 
     def stream(self, frames: AsyncIterator[bytes], failure: Callable[[BaseException], bytes], **options: Any) -> EventStream:
-        """The response of these frames."""
         settings = self.settings
         return EventStream(frames, failure, keep_alive=settings.keep_alive, stalled=settings.stalled_seconds, **options)

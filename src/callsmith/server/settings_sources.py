@@ -39,7 +39,7 @@ from callsmith.runtime.execute import Limits
 from callsmith.runtime.jobs.job import JobLimits
 from callsmith.server.parts import section_types
 from callsmith.server.settings import PER_MODEL, CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
-from callsmith.server.store import without_password
+from callsmith.server.store.opening import without_password
 
 ENVIRONMENT = "CALLSMITH_"
 _SEPARATOR = "__"  # between section and name; variables without it are no settings: CALLSMITH_CACHE, CALLSMITH_DEBUG

@@ -24,7 +24,7 @@ from callsmith.core.events import (
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.conversation.conversation import Conversation
-from callsmith.runtime.conversation.history import add_results, join_messages
+from callsmith.runtime.conversation.journal import add_results, join_messages
 from callsmith.runtime.execute import Limits
 from callsmith.tools.wrap import Confirmed
 from tests.fakes import StrictFakeModel, calls, says

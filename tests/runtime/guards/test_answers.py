@@ -8,10 +8,9 @@ import pytest
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Stopped, Text, Thought
 from callsmith.core.failures import failed
 from callsmith.core.values import Call, Choice, Message, Output, Request, Usage
-from callsmith.runtime.guards.answers import LINE
+from callsmith.runtime.guards.answers import ANSWER, LINE
 from callsmith.runtime.guards.guards import guarded
 from callsmith.runtime.guards.loop_detectors import RecentCalls
-from callsmith.runtime.guards.prompts import ANSWER
 from tests.fakes import FakeModel
 from tests.runtime.guards.histories import CLOCK, JSON, QUESTION, SAYS, WEATHER, bonn, calls, history
 

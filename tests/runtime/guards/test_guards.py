@@ -19,10 +19,9 @@ from callsmith.models import opening
 from callsmith.models.local import LocalModel, Traits
 from callsmith.models.presets import presets
 from callsmith.models.weights.catalogue import catalogue
-from callsmith.runtime.guards.answers import LINE
+from callsmith.runtime.guards.answers import ANSWER, LINE
 from callsmith.runtime.guards.guards import default_guards, guarded
 from callsmith.runtime.guards.loop_detectors import MOST_CALLS
-from callsmith.runtime.guards.prompts import ANSWER
 from callsmith.runtime.loop import run
 from callsmith.server.settings import Settings
 from callsmith.tools.functions import Functions, tool

@@ -11,7 +11,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Text
 from callsmith.core.values import Request
 from callsmith.models.presets import presets_in
-from callsmith.runtime.guards import plugin_guards
+from callsmith.runtime.guards import guard
 from callsmith.runtime.guards.guard import Guard
 from callsmith.runtime.guards.guards import guarded
 from tests.fakes import ASKED, FakeModel, says
@@ -40,9 +40,9 @@ def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: loud\nVersion: 1.0\n")
     (folder / "entry_points.txt").write_text(f"[callsmith.guards]\nloud = {HERE}\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    plugin_guards.installed_guards.cache_clear()
+    guard.installed_guards.cache_clear()
     yield
-    plugin_guards.installed_guards.cache_clear()
+    guard.installed_guards.cache_clear()
 
 
 async def test_a_guard_is_named_by_where_it_is_defined():

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.values import Call
-from callsmith.runtime.telemetry.selection import Confusion, report
+from callsmith.runtime.telemetry.summary import Confusion, report
 from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnRecord
 from tests.fakes import FakeModel, Handlers, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, traced

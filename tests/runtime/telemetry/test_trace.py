@@ -10,8 +10,7 @@ from callsmith.core.errors import Unavailable
 from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Usage
 from callsmith.runtime.loop import run
-from callsmith.runtime.telemetry.trace import OTHERS, CombinedRecorder, Counters, Trace
-from callsmith.runtime.telemetry.trace_file import TraceFile, read_trace
+from callsmith.runtime.telemetry.trace import OTHERS, CombinedRecorder, Counters, Trace, TraceFile, read_trace
 from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnInfo, TurnRecord, record_turn
 from tests.fakes import ASKED, FakeModel, Handlers, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, SECRET, WAVE

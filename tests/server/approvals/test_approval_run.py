@@ -7,7 +7,7 @@ from callsmith.core.values import Call, Message, Request
 from callsmith.server.app import create_app
 from callsmith.server.approvals.approval_run import RunStorage
 from callsmith.server.approvals.approvals import Approvals, PausedRun
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from callsmith.wire.extensions import ToolOptions
 from tests.fakes import FakeModel

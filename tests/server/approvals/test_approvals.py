@@ -14,7 +14,8 @@ from callsmith.core.values import Call, Message
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import Document, SqliteStore
+from callsmith.server.store import Document
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from tests.conftest import Clock

@@ -12,8 +12,8 @@ from callsmith.core.approval import Approved
 from callsmith.core.values import Message
 from callsmith.server.app import create_app
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.store import SqliteStore
 from callsmith.server.store.leases import LEASE_SECONDS
+from callsmith.server.store.sqlite import SqliteStore
 from tests.conftest import Clock
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, answer, asked, listed

@@ -9,7 +9,7 @@ import pytest
 
 from callsmith.server.app import create_app
 from callsmith.server.settings import Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import CHAT, PAY, Shop, answer, ask, listed, tool_results
 from tests.server.asking import HI, calls, http, listening, says

@@ -20,7 +20,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.values import Call, Json, Result
-from callsmith.server.http.frames import CachedFrames, encode
+from callsmith.server.http.streams import CachedFrames, encode
 from callsmith.server.routes.responses.answer import LiveResponse
 from callsmith.wire.anthropic import events as anthropic_events
 from callsmith.wire.ollama import events as ollama_events

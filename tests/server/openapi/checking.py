@@ -9,7 +9,7 @@ from typing import Any
 import jsonschema_rs
 from starlette.applications import Starlette
 
-from callsmith.server.routes.openapi.document import write_document
+from callsmith.server.routes.openapi import write_document
 
 SUCCESS = range(200, 300)
 

@@ -11,7 +11,7 @@ from starlette.applications import Starlette
 
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
-from callsmith.server.routes.openapi.document import operations
+from callsmith.server.routes.openapi import operations
 from callsmith.server.settings import Key, Settings
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel

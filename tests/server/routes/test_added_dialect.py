@@ -27,7 +27,7 @@ TOY = '''
 
     from callsmith.core.events import Text
     from callsmith.core.values import Message, Request
-    from callsmith.server.http.dialects import Dialect
+    from callsmith.server.http.errors import Dialect
     from callsmith.server.http.streams import collect_items, unless_disconnected
     from callsmith.server.service import Service
     from callsmith.wire.errors import Failure, describe_error

@@ -12,7 +12,7 @@ from callsmith.core.events import Text
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel
 from tests.server.asking import BONN, calls, client, http, says
 from tests.server.sockets import connected

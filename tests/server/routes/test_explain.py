@@ -15,7 +15,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
-from callsmith.server.tools.step_log import StepLog
+from callsmith.server.tools.one_answer import StepLog
 from callsmith.tools.functions import Functions, tool
 from tests.server.asking import HI, http, weather
 

@@ -14,11 +14,10 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text
 from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Choice, Message, Request, Tool, Usage
-from callsmith.runtime.telemetry.trace import Counters, Trace
-from callsmith.runtime.telemetry.trace_file import TraceFile
+from callsmith.runtime.telemetry.trace import Counters, Trace, TraceFile
 from callsmith.runtime.telemetry.turns import UNKNOWN, CallRecord, TurnRecord
 from callsmith.server.app import create_app
-from callsmith.server.routes.telemetry.metrics import exposition
+from callsmith.server.routes.telemetry import exposition
 from callsmith.server.settings import Settings
 from callsmith.tools.functions import Functions
 from tests.fakes import StrictFakeModel

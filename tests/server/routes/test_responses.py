@@ -20,7 +20,7 @@ from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions
 from callsmith.wire.openai.responses import ResponsesRequest, write_request
 from callsmith.wire.openai.responses_events import EventReader

@@ -16,7 +16,8 @@ from callsmith.core.values import Request
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import SqliteStore, leases
+from callsmith.server.store import leases
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.wire.sse import FrameReader
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, listed
@@ -137,7 +138,7 @@ import uvicorn
 from callsmith.core.events import Text
 from callsmith.server.app import create_app
 from callsmith.server.store import leases
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel
 leases.LEASE_SECONDS = 0.3
 uvicorn.run(create_app({{"m": FakeModel([Text("one"), 60.0])}}, store=SqliteStore({path!r})), port=PORT, log_level="critical")

@@ -12,7 +12,7 @@ from callsmith.core.values import Message
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Requests, Settings
-from callsmith.server.store import SqliteStore
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.wire.sse import FrameReader
 from tests.fakes import FakeModel
 from tests.server.asking import BONN, calls, http, listening, says

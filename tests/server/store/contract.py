@@ -12,7 +12,7 @@ from callsmith.core.approval import Approved
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.jobs.job import Job, JobChanged, JobLimits
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approvals
-from callsmith.server.jobs.stored_jobs import StoredJobs
+from callsmith.server.jobs import StoredJobs
 from callsmith.server.store import Document, Stale, Store, StoreLimits, leases
 from tests.server.approvals.shop import pending
 

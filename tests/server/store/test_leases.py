@@ -13,8 +13,9 @@ from callsmith.core.approval import Approved
 from callsmith.core.errors import StoreUnavailable
 from callsmith.server.app import create_app
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.store import Document, SqliteStore, Stale
+from callsmith.server.store import Document, Stale
 from callsmith.server.store import leases as module
+from callsmith.server.store.sqlite import SqliteStore
 from tests.conftest import Clock
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, asked, pending

@@ -9,8 +9,9 @@ from callsmith.core.errors import StoreUnavailable
 from callsmith.core.values import Json
 from callsmith.server.app import create_app
 from callsmith.server.routes import health
-from callsmith.server.store import Document, SqliteStore, leases, outage
-from callsmith.server.store.probe import StoreProbe
+from callsmith.server.routes.health import StoreProbe
+from callsmith.server.store import Document, leases
+from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel
 from tests.server.approvals.shop import PAY, Shop, answer, asked
@@ -117,7 +118,7 @@ async def test_readiness_says_that_the_store_is_unreachable_unless_it_is_asked_w
 async def test_an_outage_at_any_write_makes_nothing_happen_twice(
     fails_at: int, written: bool, clock: Any, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(outage, "OUTAGE_SECONDS", 0.2)
+    monkeypatch.setattr(leases, "OUTAGE_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 0.3)
     store, shop = Unsteady(clock=lambda: clock.now), Shop()
     model = FakeModel(calls(PAY), *[says("Done.")] * 4)

@@ -13,8 +13,10 @@ import pytest
 from callsmith.core.approval import Approved
 from callsmith.core.errors import StoreUnavailable
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.store import Document, Stale, wait_until
-from callsmith.server.store.postgres import PostgresStore, database, tables
+from callsmith.server.store import Document, Stale
+from callsmith.server.store.leases import wait_until
+from callsmith.server.store.postgres import PostgresStore, database
+from callsmith.server.store.postgres import store as store_module
 from tests.postgres import Database, running_database
 from tests.server.approvals.shop import pending
 from tests.server.store.contract import Open, StoreContract
@@ -74,7 +76,9 @@ async def test_tables_of_an_older_layout_are_upgraded_once_by_many_who_start_at_
 ):
     old = open()
     await old.put(Document("a", "1", "stays"))
-    monkeypatch.setattr(tables, "LAYOUTS", (*tables.LAYOUTS, "ALTER TABLE callsmith_documents ADD COLUMN more integer"))
+    monkeypatch.setattr(
+        store_module, "LAYOUTS", (*store_module.LAYOUTS, "ALTER TABLE callsmith_documents ADD COLUMN more integer")
+    )
     stores = [open() for _ in range(6)]
     found = await asyncio.gather(*(store.get("a", "1") for store in stores))
     assert [item["1"].data for item in found] == ["stays"] * 6

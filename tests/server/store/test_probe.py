@@ -13,9 +13,10 @@ from callsmith.core.errors import Unavailable
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
 from callsmith.server.routes import health
+from callsmith.server.routes.health import StoreProbe
 from callsmith.server.settings import Key, Settings
-from callsmith.server.store import Document, SqliteStore
-from callsmith.server.store.probe import StoreProbe
+from callsmith.server.store import Document
+from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel
 from tests.server.asking import http, says
 

@@ -12,12 +12,14 @@ from typing import Any
 import pytest
 
 from callsmith.core.errors import Unavailable
-from callsmith.server.store import Document, SqliteStore
+from callsmith.server.store import Document
+from callsmith.server.store.sqlite import SqliteStore
 from tests.server.store.contract import Open, StoreContract
 
 PROGRAM = """
 import asyncio, sys
-from callsmith.server.store import Document, SqliteStore
+from callsmith.server.store import Document
+from callsmith.server.store.sqlite import SqliteStore
 
 async def main():
     store = SqliteStore(sys.argv[1])

@@ -8,7 +8,9 @@ import pytest
 from callsmith.core.approval import Approved
 from callsmith.core.errors import StoreUnavailable
 from callsmith.server.approvals.approvals import Approvals
-from callsmith.server.store import Document, SqliteStore, outage, wait_until
+from callsmith.server.store import Document, leases
+from callsmith.server.store.leases import wait_until
+from callsmith.server.store.sqlite import SqliteStore
 from tests.server.approvals.shop import pending
 from tests.waiting import until
 
@@ -72,7 +74,7 @@ async def test_a_store_that_stays_unreachable_ends_the_waiting(monkeypatch: pyte
     async def check() -> None:
         raise StoreUnavailable("the database is unreachable")
 
-    monkeypatch.setattr(outage, "OUTAGE_SECONDS", 0.05)
+    monkeypatch.setattr(leases, "OUTAGE_SECONDS", 0.05)
     monkeypatch.setattr(SqliteStore, "poll_seconds", 0.01)
     with pytest.raises(StoreUnavailable):
         await asyncio.wait_for(wait_until(SqliteStore(), ["confirm_1"], check), 30)

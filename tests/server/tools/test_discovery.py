@@ -3,7 +3,7 @@
 from typing import Any
 
 from callsmith.core.values import Call, Tool
-from callsmith.runtime.discovery.find_tools import FIND_TOOLS
+from callsmith.runtime.discovery import FIND_TOOLS
 from callsmith.server.settings import Llm, Settings
 from tests.fakes import FakeModel, Handlers, hello
 from tests.runtime.many import MANY

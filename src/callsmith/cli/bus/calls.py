@@ -106,7 +106,7 @@ async def _chat(
     """Ask the model; the user is asked for approvals between the steps."""
     from rich.console import Console
 
-    from callsmith.capabilities.bus_model import BusModel
+    from callsmith.capabilities.executor import BusModel
     from callsmith.cli.terminal.approvals import Approver
     from callsmith.cli.terminal.transcript import Transcript
     from callsmith.core.closing import closing

@@ -96,7 +96,7 @@ def chat(
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.approvals import Approver
     from callsmith.models.weights.catalogue import default_model
-    from callsmith.runtime.telemetry.trace_file import TraceFile
+    from callsmith.runtime.telemetry.trace import TraceFile
     from callsmith.tools.functions import Functions
     from callsmith.tools.mcp.elicitation import ClientFeatures
     from callsmith.tools.wrap import Confirmed, Merged

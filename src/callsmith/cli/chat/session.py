@@ -17,7 +17,7 @@ from callsmith.core.ports import Model, ModelInfo, OpenedModel, Toolset
 from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Choice, Request
 from callsmith.runtime.conversation.conversation import Conversation, ConversationOptions
-from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
+from callsmith.runtime.discovery import ToolCosts, limit_shown_tools
 from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, record_turn
 
 if TYPE_CHECKING:

@@ -28,8 +28,15 @@ from callsmith.core.ports import Context, Model
 from callsmith.core.serialize import Saved
 from callsmith.core.types.field_checks import check_argument, check_items, check_keywords
 from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Output, Request, Result, Sampling, Tool, Usage
-from callsmith.runtime.conversation.journal import NO_DECISIONS, Journal, answer_interrupted, expired_result
-from callsmith.runtime.conversation.journal_file import FileStorage, read_journal, write_journal
+from callsmith.runtime.conversation.journal import (
+    NO_DECISIONS,
+    FileStorage,
+    Journal,
+    answer_interrupted,
+    expired_result,
+    read_journal,
+    write_journal,
+)
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.runtime.deferred import GivenTools, split_tools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits

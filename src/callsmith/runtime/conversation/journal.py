@@ -5,11 +5,15 @@ storage before the next. A call that must not run twice is entered as started be
 knows no more than that it may have happened, answers it as interrupted, and does not run it again.
 """
 
+import json
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Protocol, assert_never
 
 from callsmith.core.approval import Approved, Decision
+from callsmith.core.errors import UsageError
 from callsmith.core.events import (
     CallArguments,
     CallDeferred,
@@ -29,15 +33,37 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.failures import failed
-from callsmith.core.serialize import Saved
+from callsmith.core.serialize import Saved, read_conversation, write_conversation
 from callsmith.core.values import Call, Message, Result, Tool
-from callsmith.runtime.conversation.history import add_results, join_messages
+from callsmith.files import write_file
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import AnswerBuilder, unanswered
 from callsmith.runtime.results import result_message
 
 NO_DECISIONS: Mapping[str, Decision] = {}
 _PIECES = (Text, Thought, CallStarted, CallArguments, CallReady, Unreadable)
+
+
+def add_results(messages: Sequence[Message], *results: Message) -> tuple[Message, ...]:
+    """The history with these tool messages at its end; one that answers what was answered already takes its place."""
+    end = next((index for index in range(len(messages), 0, -1) if messages[index - 1].role != "tool"), 0)
+    order = [call.id for call in messages[end - 1].calls] if end else []
+    times, places = Counter(order), {id: place for place, id in reversed([*enumerate(order)])}  # of two with one id, the first
+    answers = list(messages[end:])
+    for result in results:
+        same = [index for index, message in enumerate(answers) if message.call_id == result.call_id]
+        if len(same) < max(1, times[result.call_id]):  # histories of others may have two calls with one id
+            answers.append(result)
+        else:
+            answers[same[-1]] = result
+    answers.sort(key=lambda message: places.get(message.call_id, len(order)))
+    return (*messages[:end], *answers)
+
+
+def join_messages(messages: Sequence[Message], added: Sequence[Message]) -> tuple[Message, ...]:
+    """The history and what a run has added to it; results at the beginning of that answer calls at the end of the history."""
+    results = next((index for index, message in enumerate(added) if message.role != "tool"), len(added))
+    return (*add_results(messages, *added[:results]), *added[results:])
 
 
 class JournalStorage(Protocol):
@@ -184,7 +210,6 @@ class Journal:
         return interrupted_calls
 
     async def decide(self, question: ConfirmationNeeded, decision: Decision) -> None:
-        """Enter a person's decision."""
         grant = question.tool.grant if question.tool else question.call.name
         remembered = {grant} if isinstance(decision, Approved) and decision.remember else frozenset[str]()
         decisions = {**self.saved.decisions, question.call.id: decision}
@@ -289,3 +314,47 @@ def expired_result(call: Call) -> Result:
     """The result of a call that was approved too late."""
     text = f"the approval of {call.name} came too late, and it was not run. Call it again if it is still wanted."
     return failed(call, "expired", text)
+
+
+class FileStorage:
+    """Writes a journal to a file, if there is anything new."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._written = ""
+
+    async def write(self, saved: Saved, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
+        text = _text(saved)
+        if text != self._written:
+            _write_text(self._path, text)
+            self._written = text
+
+
+def read_journal(path: Path) -> Saved:
+    """The conversation in a file."""
+    try:
+        document = json.loads(path.read_bytes())
+    except OSError as error:
+        raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
+    except (ValueError, RecursionError) as error:
+        raise UsageError(f"{path} is not JSON: {error}") from error
+    try:
+        return read_conversation(document)
+    except UsageError as error:
+        raise UsageError(f"{path} is not a saved conversation: {error}", field=error.field) from error
+
+
+def write_journal(path: Path, saved: Saved) -> None:
+    """Write the conversation into a file, whole or not at all."""
+    _write_text(path, _text(saved))
+
+
+def _text(saved: Saved) -> str:
+    return json.dumps(write_conversation(saved), indent=1) + "\n"  # ASCII: half a surrogate pair must not stop it
+
+
+def _write_text(path: Path, text: str) -> None:
+    try:
+        write_file(path, text, is_private=True)
+    except OSError as error:
+        raise UsageError(f"cannot write {path}: {error.strerror or error}") from error

@@ -15,8 +15,7 @@ from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, RunEvent, ToolFinished, ToolProgress, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
-from callsmith.runtime.conversation.history import join_messages
-from callsmith.runtime.conversation.journal import Journal
+from callsmith.runtime.conversation.journal import Journal, join_messages
 from callsmith.runtime.deferred import DeferredTools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.loop import after_a_call, run

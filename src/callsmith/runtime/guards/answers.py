@@ -6,11 +6,14 @@ What is of no use is taken back before anybody sees or runs it, and the model is
 2. with `LINE` behind the latest result: it may only answer, and its first sentence may neither refuse nor have a long number that
    nobody has seen before;
 3. with the question and all results in one message, and without tools; if it misread a number, with digits in groups.
+
+What is added stands only in the request the model sees, never in the conversation.
 """
 
 import json
 import re
-from collections.abc import AsyncIterator, Iterator, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from callsmith.core.closing import closing
@@ -19,11 +22,44 @@ from callsmith.core.failures import is_failure
 from callsmith.core.values import Choice, Request, Usage
 from callsmith.runtime.guards.guard import Guard
 from callsmith.runtime.guards.loop_detectors import RecentCalls
-from callsmith.runtime.guards.prompts import question_with_results, with_grouped_digits, with_line
+
+_LONG_INTEGER = re.compile(r"(?<![\w.,-])[1-9]\d{4,14}(?![\w-]|[.,]\d)")
+ANSWER = "Now answer the previous request in one short sentence."
 
 _FIRST_SENTENCE = re.compile(r".{200}|.*?[.!?]\s", re.DOTALL)
 _REFUSAL = re.compile(r"\s*(?:I['\u2019]m|I am) sorry\b.*?\b(?:can['\u2019]t|cannot) (?:assist|help)", re.IGNORECASE | re.DOTALL)
 LINE = "The call is done. Now answer the user in plain words, without calling a tool."
+
+
+def with_line(request: Request, line: str) -> Request:
+    """The request with a line behind the latest result: every template renders it there, and no unexpected role is needed."""
+    *before, last = request.messages
+    return replace(request, messages=(*before, replace(last, content=f"{last.content}\n{line}")))
+
+
+def question_with_results(request: Request, hint: str = "") -> Request:
+    """The user's question with all results behind it and without the calls: a small model that sees calls writes calls."""
+    at = max((place for place, message in enumerate(request.messages) if message.role == "user"), default=None)
+    if at is None:
+        return with_line(request, f"({hint or ANSWER})")
+    steps = {step.fingerprint: step for step in RecentCalls.of(request).calls}.values()
+    times = Counter(step.call.name for step in steps)
+    results = [f"{step.call.name}{f' {step.call.text}' * (times[step.call.name] > 1)} -> {step.result}" for step in steps]
+    said = request.messages[at]
+    question = replace(said, content=f"{said.content}\n\n{list_results(results, hint)}")
+    return replace(request, messages=(*request.messages[:at], question), policy="auto")
+
+
+def with_grouped_digits(request: Request) -> Request:
+    """The request with 97310 as 97,310 in its last message: small models misread long rows of digits."""
+    *before, last = request.messages
+    content = _LONG_INTEGER.sub(lambda match: f"{int(match[0]):,}", last.content)
+    return replace(request, messages=(*before, replace(last, content=content)))
+
+
+def list_results(results: Iterable[str], hint: str = "") -> str:
+    """Results in one line, for a message of the user's."""
+    return f"(system: tool results — {'; '.join(results)}. {hint and hint + ' '}{ANSWER})"
 
 
 class AnswerGuard(Guard):

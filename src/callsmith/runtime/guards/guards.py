@@ -3,7 +3,7 @@
     model = guarded(model)                          # the guards this model is known to need
     model = guarded(model, ["repeats", "answers"])  # or these
 
-A guard is a Model around a Model; plug-in guards (`plugin_guards.py`) stand next to the model. It has no state: the request
+A guard is a Model around a Model; plug-in guards (`guard.py`) stand next to the model. It has no state: the request
 shows all calls since the last message of the user. A hint stands only in the request the model sees, never in the conversation:
 behind the latest result or, where the model would repeat the calls it sees, behind the user's question, with all results listed
 and the calls left out.
@@ -19,11 +19,9 @@ from callsmith.core.errors import UnknownName
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped
 from callsmith.core.ports import Model, model_info
 from callsmith.core.values import Choice, Message, Request
-from callsmith.runtime.guards.answers import AnswerGuard
-from callsmith.runtime.guards.guard import Guard
+from callsmith.runtime.guards.answers import AnswerGuard, list_results, question_with_results, with_line
+from callsmith.runtime.guards.guard import Guard, GuardFactory, installed_guards, is_plugin_guard, load_plugin_guard
 from callsmith.runtime.guards.loop_detectors import Advice, RecentCalls, budgets, cycles, echoes, missing, repeats
-from callsmith.runtime.guards.plugin_guards import GuardFactory, installed_guards, is_plugin_guard, load_plugin_guard
-from callsmith.runtime.guards.prompts import list_results, question_with_results, with_line
 
 Detector: TypeAlias = Callable[[RecentCalls], Advice | None]
 
@@ -74,7 +72,6 @@ async def _without_calls(model: Model, request: Request) -> AsyncIterator[ModelE
 
 
 def _callable_tools(request: Request, advice: Iterable[Advice]) -> tuple[str, ...]:
-    """The tools that may still be called."""
     spent = {item.exhausted_tool for item in advice}
     offered = request.choice.names or tuple(tool.name for tool in request.tools)
     return tuple(name for name in offered if name not in spent)

@@ -70,7 +70,6 @@ class RecentCalls:
         return tuple(chain.from_iterable(self.rounds))
 
     def has_called(self, name: str) -> bool:
-        """Whether this tool was called."""
         return any(step.call.name == name for step in self.calls)
 
     def is_new(self, call: Call) -> bool:

@@ -123,7 +123,6 @@ async def calls_for_results(jobs: Jobs, subject: str, conversation: str, message
 
 
 def result_call(id: str) -> Call:
-    """The call that has the result of a job."""
     arguments: dict[str, Json] = {"job": id}
     return Call(JOB_RESULT, arguments, f"result_of_{id}")
 

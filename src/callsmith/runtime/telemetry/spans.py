@@ -3,17 +3,23 @@
     recorder = CombinedRecorder(Trace(), Spans())
 
 Spans are made when the turn is over, with its recorded times. They go to the process's own tracer provider, or to one given here
-(`span_export.tracer_provider`), and are children of the span that is current then.
+(`tracer_provider`: of the SDK, configured by the standard OTEL_* environment variables), and are children of the span that is
+current then.
 """
 
-from importlib.metadata import version
+import os
+from collections.abc import Iterator
+from importlib.metadata import entry_points, version
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
-from callsmith.core.errors import MissingExtra
+from callsmith.core.errors import MissingExtra, UnknownName
 from callsmith.runtime.telemetry.turns import CallRecord, Outcome, TurnRecord
 
 if TYPE_CHECKING:
-    from opentelemetry.trace import TracerProvider
+    from opentelemetry import trace
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import SpanExporter
     from opentelemetry.util.types import AttributeValue
 
 # The names of OpenTelemetry's conventions for generative AI. They are not final yet, so they stand here and nowhere else.
@@ -35,11 +41,17 @@ CALLS, SCORE, THRESHOLD = "callsmith.decision.calls", "callsmith.decision.score"
 
 _ELSEWHERE: frozenset[Outcome] = frozenset({"passed_on", "ignored", "waiting"})  # the call was not run here
 
+SERVICE = "callsmith"  # the service's name, where the environment gives none
+_EXPORTERS = "OTEL_TRACES_EXPORTER"
+_PROTOCOLS = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_PROTOCOL")
+_GROUP = "opentelemetry_traces_exporter"  # the entry points that exporters are installed under
+_UNKNOWN = "unknown_service"  # what the SDK calls a service that has no name
+
 
 class Spans:
     """A recorder that makes spans of turns."""
 
-    def __init__(self, provider: "TracerProvider | None" = None) -> None:
+    def __init__(self, provider: "trace.TracerProvider | None" = None) -> None:
         try:
             from opentelemetry import trace
         except ImportError as error:
@@ -109,3 +121,46 @@ def _of_call(call: CallRecord) -> dict[str, "AttributeValue"]:
 
 def _nanoseconds(seconds: float) -> int:
     return int(seconds * 1e9)
+
+
+def tracer_provider() -> "TracerProvider":
+    """The provider that the environment describes. `shutdown()` exports what is left.
+
+    OTEL_TRACES_EXPORTER names the exporters (otlp, console, none, or any that is installed; otlp if it is not set),
+    OTEL_EXPORTER_OTLP_ENDPOINT where OTLP goes, OTEL_SERVICE_NAME the service. All other variables are read by the SDK itself:
+    headers, batches, samplers, resource attributes, OTEL_SDK_DISABLED.
+    """
+    if find_spec("opentelemetry") is None or find_spec("opentelemetry.sdk") is None:
+        raise MissingExtra("otel", "OpenTelemetry")
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
+    resource = Resource.create()
+    if str(resource.attributes.get(SERVICE_NAME, _UNKNOWN)).startswith(_UNKNOWN):
+        resource = resource.merge(Resource({SERVICE_NAME: SERVICE}))
+    exporters = list(_exporters())
+    provider = TracerProvider(resource=resource)
+    for exporter in exporters:
+        provider.add_span_processor(BatchSpanProcessor(exporter))
+    return provider
+
+
+def _exporters() -> "Iterator[SpanExporter]":
+    installed = {point.name: point for point in entry_points(group=_GROUP)}
+    for name in (os.environ.get(_EXPORTERS) or "otlp").split(","):
+        wanted = name.strip()
+        if wanted.lower() == "none":
+            continue
+        wanted = _otlp() if wanted == "otlp" else wanted
+        if wanted == "otlp_proto_http" and wanted not in installed:
+            raise MissingExtra("otel", "the OTLP exporter of OpenTelemetry")
+        if wanted not in installed:
+            raise UnknownName(f"exporter in {_EXPORTERS}", wanted, [*installed, "otlp", "none"])
+        yield installed[wanted].load()()
+
+
+def _otlp() -> str:
+    """The exporter of the wanted OTLP protocol: over HTTP, unless gRPC is asked for."""
+    protocol = next((os.environ[name] for name in _PROTOCOLS if os.environ.get(name)), "http/protobuf")
+    return {"grpc": "otlp_proto_grpc", "http/protobuf": "otlp_proto_http"}.get(protocol.strip(), protocol)

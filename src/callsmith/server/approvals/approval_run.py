@@ -22,7 +22,8 @@ from callsmith.core.values import Call, Result
 from callsmith.runtime.conversation.journal import Journal, asked_again_result
 from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer, Questions
 from callsmith.server.approvals.approvals import Approval, Approvals, PausedRun
-from callsmith.server.store import Stale, wait_until
+from callsmith.server.store import Stale
+from callsmith.server.store.leases import wait_until
 from callsmith.server.tools.plan import RunPlan
 
 _ATTEMPTS = 5  # to write what others write at the same time

@@ -18,7 +18,8 @@ from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.types.escaped_text import show_hidden
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired_result, interrupted_result
-from callsmith.server.store import Document, Leases, Stale, Store, caller_kind, leases, list_all, put_through_outage, wait_until
+from callsmith.server.store import Document, Stale, Store, caller_kind, leases, list_all
+from callsmith.server.store.leases import Leases, put_through_outage, wait_until
 from callsmith.wire.extensions import ToolOptions
 
 _APPROVAL, _PAUSED, _GRANT = "approval", "paused_run", "grant"
@@ -76,16 +77,13 @@ class Approval:
         return isinstance(self.decision, Denied)
 
     def with_decision(self, decision: Decision) -> "Approval":
-        """The approval with a person's decision."""
         status: Status = "denied" if isinstance(decision, Denied) else "approved"
         return replace(self, status=status, decision=decision, changed=time.time())
 
     def as_running(self) -> "Approval":
-        """The approval of a call that is about to run."""
         return replace(self, status="running", changed=time.time())
 
     def with_result(self, result: Result) -> "Approval":
-        """The approval of a call that has its result."""
         is_expired = result.code == "expired" and self.status != "running"
         status: Status = "denied" if self.is_denied else "expired" if is_expired else "done"
         return replace(self, status=status, result=result, changed=time.time())
@@ -111,6 +109,10 @@ class PausedRun:
     def since(self) -> tuple[Message, ...]:
         """What has been said since it first paused."""
         return self.saved.messages[self.began :]
+
+    def waits_for(self, id: str) -> bool:
+        """Whether it waits for the decision on the approval of this id."""
+        return any(question.id == id for question in self.saved.pending)
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,8 @@ from uuid import uuid4
 from callsmith.core.approval import Approved, Denied
 from callsmith.core.values import Call
 from callsmith.server.approvals.approvals import Approval, Approvals
-from callsmith.server.store import Store, wait_until
+from callsmith.server.store import Store
+from callsmith.server.store.leases import wait_until
 from callsmith.tools.mcp.elicitation import ElicitationReply, ElicitationRequest
 from callsmith.wire.extensions import MCP
 

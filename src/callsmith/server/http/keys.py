@@ -122,7 +122,6 @@ def _is_page(scope: Scope) -> bool:
 
 
 def _enter(name: str, key: Key) -> None:
-    """Enter the caller in the request context."""
     context = current_request()
     assert context is not None  # RequestContextMiddleware is around this
     context.subject, context.key, context.models, context.tools = name, key, key.models, key.tools

@@ -21,6 +21,14 @@ def paginate(items: Sequence[Json], request: Request) -> dict[str, Json]:
     return write_page(part, has_more=start + len(part) < len(ordered))
 
 
+def read_choice(request: Request, name: str, otherwise: str, choices: Sequence[str]) -> str:
+    """One of several words among the query parameters."""
+    text = request.query_params.get(name, otherwise)
+    if text not in choices:
+        raise UsageError(f"{name}: unknown {name} {text!r}; expected one of {', '.join(choices)}", field=name)
+    return text
+
+
 def read_limit(request: Request) -> int:
     """How many items the request wants in a page."""
     return read_number(request, "limit", 20, 100)

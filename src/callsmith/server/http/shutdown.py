@@ -2,14 +2,12 @@
 
 import asyncio
 
-import msgspec
 from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsmith.core.errors import Unavailable
-from callsmith.core.values import Json
-from callsmith.server.http.dialects import Dialect, dialect_of
-from callsmith.wire.sse import write_frame
+from callsmith.server.http.errors import dialect_of
+from callsmith.server.http.streams import encode
 
 DISCONNECTED = 499  # the status with which the application answers a client that has disconnected
 DRAINING = "callsmith.draining"  # in a scope: an event that is set once the server is shutting down
@@ -84,16 +82,12 @@ class _StoppableRequest:
         """Send the last frame or response, if the server stopped before the application had ended its own."""
         if not self._stop.is_set() or self._ended:
             return
-        dialect = dialect_of(Request(self._scope))
-        failure = dialect.write_error(Unavailable("the server is shutting down", retryable=True))
-        body = msgspec.json.encode(failure.body)
-        if not self._begun:
+        dialect, error = dialect_of(Request(self._scope)), Unavailable("the server is shutting down", retryable=True)
+        failure = dialect.write_error(error)
+        body = encode(failure.body)
+        if self._begun:
+            body = dialect.write_failure_frame(error) if self._kind.startswith(b"text/event-stream") else body + b"\n"
+        else:
             headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
             await self._send({"type": "http.response.start", "status": failure.status, "headers": headers})
-        await self._send({"type": "http.response.body", "body": self._last(body, failure.body, dialect) if self._begun else body})
-
-    def _last(self, body: bytes, content: dict[str, Json], dialect: Dialect) -> bytes:
-        """The last frame of a stream. Where a dialect's events have names, these are also in their bodies."""
-        if self._kind.startswith(b"text/event-stream"):
-            return write_frame(body, str(content.get("type", dialect.error_event)).encode())
-        return body + b"\n"
+        await self._send({"type": "http.response.body", "body": body})

@@ -1,10 +1,14 @@
-"""JSON responses and event streams, and cancelling the work when a client disconnects."""
+"""JSON responses and event streams, and cancelling the work when a client disconnects.
+
+Most events of a stream are pieces of text, and successive ones differ in nothing but the text: what is around it is encoded once.
+"""
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import Any, Final, Generic, TypeVar, cast
+from uuid import uuid4
 
 import msgspec
 from starlette.requests import ClientDisconnect
@@ -13,12 +17,18 @@ from starlette.types import Receive, Scope, Send
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
+from callsmith.core.events import Text
 from callsmith.core.values import Json
-from callsmith.wire.sse import KEEP_ALIVE
+from callsmith.wire.sse import KEEP_ALIVE, write_frame
 
 T = TypeVar("T")
 
 _log = logging.getLogger(__name__)
+
+E = TypeVar("E")
+
+_PART: Final = 5_000  # values that are encoded at once
+encode = msgspec.json.Encoder().encode
 
 
 class JsonResponse(Response):
@@ -182,3 +192,59 @@ async def cancel_all(*tasks: asyncio.Task[Any]) -> None:
 
 def _error_of(task: asyncio.Task[Any]) -> BaseException | None:
     return RuntimeError("the work was cancelled from within") if task.cancelled() else task.exception()
+
+
+def encode_in_parts(body: Mapping[str, Json]) -> bytes:
+    """An object as JSON, long lists in it part by part: in a thread, others go on in between."""
+    return b"{%s}" % b",".join(encode(name) + b":" + _in_parts(value) for name, value in body.items())
+
+
+def _in_parts(value: Json) -> bytes:
+    if not isinstance(value, list):
+        return encode(value)
+    items = cast("list[Json]", value)
+    return b"[%s]" % b",".join(encode(items[start : start + _PART])[1:-1] for start in range(0, len(items), _PART))
+
+
+def encode_frames(bodies: Iterable[Json]) -> bytes:
+    """These as server-sent events, in one piece."""
+    return b"".join(write_frame(encode(body)) for body in bodies)
+
+
+async def write_frames(
+    events: AsyncIterator[E], write: Callable[[E], bytes], close: Callable[[], bytes] = bytes, begin: bytes = b""
+) -> AsyncIterator[bytes]:
+    """The frames of an answer: those that its events make, and what comes before and behind them."""
+    if begin:
+        yield begin
+    async with closing(events) as items:
+        async for event in items:
+            if frame := write(event):
+                yield frame
+    if ending := close():
+        yield ending
+
+
+class CachedFrames(Generic[E]):
+    """Encodes events with `write`, and caches the bytes around the text of successive `Text` events.
+
+    To find them, `write` is also called with a text that is not sent; this must not change what it writes later.
+    """
+
+    def __init__(self, write: Callable[[E | Text], bytes]) -> None:
+        self._write = write
+        self._around: tuple[bytes, bytes] | None = None
+
+    def encode_event(self, event: E) -> bytes:
+        """The bytes of an event, all in one piece; empty if nothing is sent for it."""
+        text = event.text if type(event) is Text and not event.logprobs else ""
+        if text and self._around:
+            return self._around[0] + encode(text) + self._around[1]
+        written = self._write(event)
+        self._around = self._frame_around_text() if text and written else None
+        return written
+
+    def _frame_around_text(self) -> tuple[bytes, bytes]:
+        mark = uuid4().hex
+        before, _, behind = self._write(Text(mark)).partition(encode(mark))
+        return before, behind

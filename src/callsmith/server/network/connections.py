@@ -3,7 +3,7 @@
 A new connection is let in as long as another one waits for its client: that one gives way. Of several it is one that has shown no
 key, of whoever has the most, and of these the oldest.
 
-    uvicorn.Config(app, http=limited_http(connection_limits(settings)), ws=patient_websocket(5.0))
+    uvicorn.Config(app, http=limited_http(settings), ws=patient_websocket(5.0))
 
 The protocols are uvicorn's own, whichever is installed; what is added costs a few comparisons for each piece that arrives.
 """
@@ -11,7 +11,6 @@ The protocols are uvicorn's own, whichever is installed; what is added costs a f
 import asyncio
 from collections import Counter
 from collections.abc import Callable, MutableMapping
-from dataclasses import dataclass
 from typing import Any, ClassVar, cast
 
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
@@ -25,32 +24,6 @@ _CALLER = "callsmith.caller"  # in the state of a scope: whose key came with the
 _CLOSED = "HTTP/1.1 {}\r\ncontent-type: text/plain\r\nconnection: close\r\ncontent-length: {}\r\n\r\n{}"
 
 
-@dataclass(frozen=True, slots=True)
-class ConnectionLimits:
-    """How many connections there may be, how many of one address without a key, and how many seconds a client may take.
-
-    `header_seconds` is for all headers of a request. In every `body_seconds` the body has to be complete or to grow, and in every
-    `stalled_seconds` something has to be read.
-    """
-
-    connections: int
-    per_address: int
-    header_seconds: float
-    body_seconds: float
-    stalled_seconds: float
-
-
-def connection_limits(settings: Settings) -> ConnectionLimits:
-    """The limits that the settings come to."""
-    return ConnectionLimits(
-        settings.connections,
-        settings.connections_per_address,
-        settings.header_seconds,
-        settings.body_seconds,
-        settings.stalled_seconds,
-    )
-
-
 def show_caller(scope: MutableMapping[str, Any], name: str) -> None:
     """Tell the connection of a request whose key came with it."""
     scope.setdefault("state", {})[_CALLER] = name
@@ -59,7 +32,7 @@ def show_caller(scope: MutableMapping[str, Any], name: str) -> None:
 class _LimitedConnection(asyncio.Protocol):
     """A connection that is refused if there are too many, gives way to others, and is closed if its client takes too long."""
 
-    limits: ClassVar[ConnectionLimits]
+    limits: ClassVar[Settings]
     # Those of uvicorn's protocols that are used here.
     transport: asyncio.Transport
     connections: set[Any]
@@ -138,11 +111,11 @@ class _LimitedConnection(asyncio.Protocol):
     def _has_room(self) -> bool:
         """Whether there is room for this connection; if need be, another one gives way."""
         limits = self.limits
-        if len(self.connections) <= min(limits.per_address, limits.connections):
+        if len(self.connections) <= min(limits.connections_per_address, limits.connections):
             return True
         there = [connection for connection in self.connections if not connection.transport.is_closing()]
         own = [connection for connection in there if _owner(connection) == _owner(self)]
-        crowd = own if len(own) > limits.per_address else there if len(there) > limits.connections else ()
+        crowd = own if len(own) > limits.connections_per_address else there if len(there) > limits.connections else ()
         if not crowd:
             return True
         number = Counter(map(_owner, there))
@@ -219,8 +192,8 @@ class _PatientWebSocket(asyncio.Protocol):
         asyncio.get_running_loop().call_later(self.grace, shutdown)
 
 
-def limited_http(limits: ConnectionLimits, protocol: type[asyncio.Protocol] = AutoHTTPProtocol) -> type[asyncio.Protocol]:
-    """uvicorn's HTTP protocol with these limits."""
+def limited_http(limits: Settings, protocol: type[asyncio.Protocol] = AutoHTTPProtocol) -> type[asyncio.Protocol]:
+    """uvicorn's HTTP protocol with the limits that the settings have for connections and slow clients."""
     return type("LimitedConnection", (_LimitedConnection, protocol), {"limits": limits})
 
 

@@ -4,20 +4,19 @@ Its MCP connector reaches the MCP servers that are configured here, by name, and
 the answer, with the names they have there; a history that tells of them is read with the names they have here.
 """
 
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from uuid import uuid4
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.values import Choice, Json, Tool
-from callsmith.server.http.dialects import Dialect
-from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
+from callsmith.server.http.errors import Dialect
+from callsmith.server.http.streams import CachedFrames, JsonResponse, collect_items, encode, unless_disconnected, write_frames
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent, as_model_reads
 from callsmith.server.tools.planner import ToolPlanner
@@ -47,7 +46,6 @@ DIALECT = Dialect(
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes of this dialect."""
     bodies, models = service.bodies, service.models
 
     async def parse_request(request: Request, planner: ToolPlanner, *, counting: bool = False) -> "_LocalRequest":
@@ -72,7 +70,10 @@ def routes(service: Service) -> list[Route]:
         answer = service.answers.with_tools(tools).events(models.get(model), parsed.body.request, parsed.options)
         events = as_model_reads(answer, service.settings.limits.result_characters)
         if parsed.body.stream:
-            return service.stream(_frames(events, heading), _failure_frame)
+            writer = EventWriter(heading)
+            frames = CachedFrames[AnswerEvent](lambda event: _encode_events(writer.write(event)))
+            written = write_frames(events, frames.encode_event, lambda: _encode_events(writer.close()))
+            return service.stream(written, DIALECT.write_failure_frame)
         return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
 
     async def count_tokens(request: Request) -> Response:
@@ -81,8 +82,7 @@ def routes(service: Service) -> list[Route]:
         answers = service.answers.with_tools(tools)
         counted = await answers.count(models.get(parsed.body.model), parsed.body.request, parsed.options)
         if counted is None:
-            failure = write_failure(404, f"the model {parsed.body.model!r} cannot count tokens before it answers")
-            return JsonResponse(failure.body, status_code=failure.status)
+            raise HTTPException(404, f"the model {parsed.body.model!r} cannot count tokens before it answers")
         return JsonResponse({"input_tokens": counted})
 
     return [
@@ -134,20 +134,5 @@ def _wants(server: McpServer, tool: Tool) -> bool:
     return source_label(tool) == server.name and server.allows(original_name(tool))
 
 
-async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading) -> AsyncIterator[bytes]:
-    writer = EventWriter(heading)
-    frames = CachedFrames[AnswerEvent](lambda event: _encode_events(writer.write(event)))
-    async with closing(events) as items:
-        async for event in items:
-            if frame := frames.encode_event(event):
-                yield frame
-    if ending := _encode_events(writer.close()):
-        yield ending
-
-
 def _encode_events(sent: Iterable[Json]) -> bytes:
     return b"".join(write_frame(encode(event), event["type"].encode()) for event in sent)
-
-
-def _failure_frame(error: BaseException) -> bytes:
-    return write_frame(encode(write_error(error).body), b"error")

@@ -17,6 +17,7 @@ from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import get_args
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -28,7 +29,7 @@ from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, 
 from callsmith.core.values import Json
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals, Status, write_view
 from callsmith.server.http.keys import check_may_approve, visible_callers
-from callsmith.server.http.pagination import paginate
+from callsmith.server.http.pagination import paginate, read_choice
 from callsmith.server.http.request_context import act_for, caller
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
@@ -42,95 +43,77 @@ _STATUSES = (*get_args(Status), "all")
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes."""
-    endpoints = _Endpoints(service)
-    return [
-        Route(PATH, endpoints.list, methods=["GET"]),
-        Route(f"{PATH}/{{id}}", endpoints.retrieve, methods=["GET"]),
-        Route(f"{PATH}/{{id}}", endpoints.answer, methods=["POST"]),
-    ]
+    running: set[asyncio.Task[Json]] = set()  # an event loop does not keep its tasks alive by itself
 
-
-class _Endpoints:
-    """The endpoints, and the runs that are being resumed."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._running: set[asyncio.Task[Json]] = set()  # an event loop does not keep its tasks alive by itself
-
-    async def list(self, request: Request) -> Response:
-        wanted = request.query_params.get("status", "pending")
-        if wanted not in _STATUSES:
-            raise Fields({}).error("status", f"unknown status {wanted!r}; expected one of {', '.join(_STATUSES)}")
+    async def list_approvals(request: Request) -> Response:
+        wanted = read_choice(request, "status", "pending", _STATUSES)
         views = [
-            _body(one, subject)
-            for subject in visible_callers(self._service.settings.keys)
-            for one in await self._service.answers.approvals(subject).all()
+            _body(approval, subject)
+            for subject in visible_callers(service.settings.keys)
+            for approval in await service.answers.approvals(subject).all()
         ]
         views.sort(key=lambda view: view["created_at"])
         return JsonResponse(paginate([view for view in views if wanted in (view["status"], "all")], request))
 
-    async def retrieve(self, request: Request) -> Response:
-        found = await self._find(request.path_params["id"])
-        return _not_found(request) if found is None else JsonResponse(_body(found[1], found[0].subject))
+    async def retrieve(request: Request) -> Response:
+        approvals, approval = await _find(service, request.path_params["id"])
+        return JsonResponse(_body(approval, approvals.subject))
 
-    async def answer(self, request: Request) -> Response:
-        decision = _read_decision(Fields.of(await self._service.bodies.read(request), ""))
-        id = request.path_params["id"]
-        known = await self._find(id)
-        if known is None:
-            return _not_found(request)
-        approvals, found = known
-        by = caller()
+    async def answer(request: Request) -> Response:
+        decision = _read_decision(Fields.of(await service.bodies.read(request), ""))
+        id, by = request.path_params["id"], caller()
+        approvals, approval = await _find(service, id)
         if approvals.subject == by:
             check_may_approve(decision)
         else:
-            act_for(approvals.subject, self._service.settings.keys[approvals.subject])
-        paused = await approvals.paused(found.run)
+            act_for(approvals.subject, service.settings.keys[approvals.subject])
+        paused = await approvals.paused(approval.run)
         if paused is not None:
-            self._service.models.get(paused.model)  # if it is not there any more, nothing is decided
+            service.models.get(paused.model)  # if it is not there any more, nothing is decided
         try:
-            is_waiting = paused is not None and any(one.id == id for one in paused.saved.pending)
-            decided = await _decide(approvals, found, decision, by, is_waiting=is_waiting)
+            decided = await _decide(approvals, approval, decision, by, is_waiting=paused is not None and paused.waits_for(id))
         except AlreadyAnswered as error:
             failure = write_failure(409, str(error), code="already_answered")
             now = _body(error.approval, approvals.subject)
             return JsonResponse({**failure.body, "approval": now}, status_code=failure.status)
-        if not found.run:  # a question in the middle of a call: whoever asked it is waiting
+        if not approval.run:  # a question in the middle of a call: whoever asked it is waiting
             return JsonResponse({**_body(decided, approvals.subject), "answer": None})
-        resuming = asyncio.create_task(self._resume(approvals, id))
-        self._running.add(resuming)
-        resuming.add_done_callback(self._running.discard)
-        answer = await asyncio.shield(resuming)
+        resuming = asyncio.create_task(_resume(service, approvals, id))
+        running.add(resuming)
+        resuming.add_done_callback(running.discard)
+        said = await asyncio.shield(resuming)
         now = (await approvals.get(id)).get(id, decided)
-        return JsonResponse({**_body(now, approvals.subject), "answer": answer})
+        return JsonResponse({**_body(now, approvals.subject), "answer": said})
 
-    async def _find(self, id: str) -> tuple[Approvals, Approval] | None:
-        """The approval of this id that the caller may see, and among whose it is."""
-        for subject in visible_callers(self._service.settings.keys):
-            approvals = self._service.answers.approvals(subject)
-            if found := (await approvals.get(id)).get(id):
-                return approvals, found
-        return None
-
-    async def _resume(self, approvals: Approvals, id: str) -> Json:
-        """What the model says now that it is decided; None where somebody else resumes the run."""
-        async with AsyncExitStack() as leases:
-            if not await approvals.take_leases([id], leases, unless_running=True):
-                return None
-            found = (await approvals.get(id)).get(id)  # None: deleted in the meantime
-            paused = None if found is None else await approvals.paused(found.run)
-            if paused is None or all(one.id != id for one in paused.saved.pending):
-                return None
-            return await _answer(self._service.answers.resume(paused))
+    one = f"{PATH}/{{id}}"
+    return [Route(PATH, list_approvals), Route(one, retrieve), Route(one, answer, methods=["POST"])]
 
 
-async def _decide(approvals: Approvals, found: Approval, decision: Decision, by: str, *, is_waiting: bool) -> Approval:
+async def _find(service: Service, id: str) -> tuple[Approvals, Approval]:
+    """The approval of this id that the caller may see, and among whose it is."""
+    for subject in visible_callers(service.settings.keys):
+        approvals = service.answers.approvals(subject)
+        if approval := (await approvals.get(id)).get(id):
+            return approvals, approval
+    raise HTTPException(404, f"there is no approval {id!r}")
+
+
+async def _resume(service: Service, approvals: Approvals, id: str) -> Json:
+    """What the model says now that it is decided; None where somebody else resumes the run."""
+    async with AsyncExitStack() as leases:
+        if not await approvals.take_leases([id], leases, unless_running=True):
+            return None
+        approval = (await approvals.get(id)).get(id)  # None: deleted in the meantime
+        paused = approval and await approvals.paused(approval.run)
+        return await _answer(service.answers.resume(paused)) if paused and paused.waits_for(id) else None
+
+
+async def _decide(approvals: Approvals, approval: Approval, decision: Decision, by: str, *, is_waiting: bool) -> Approval:
     """Enter the decision. The same once more is welcome where whoever was to resume from the first is gone, and a run waits."""
-    is_open = found.result is None or is_waiting
-    if is_open and type(found.decision) is type(decision) and await approvals.is_abandoned(found):
-        return found
-    return await approvals.decide(found, decision, by)
+    is_open = approval.result is None or is_waiting
+    if is_open and type(approval.decision) is type(decision) and await approvals.is_abandoned(approval):
+        return approval
+    return await approvals.decide(approval, decision, by)
 
 
 async def _answer(events: AsyncIterator[AnswerEvent]) -> Json:
@@ -176,8 +159,3 @@ def _read_decision(fields: Fields) -> Decision:
 def _body(approval: Approval, subject: str) -> dict[str, Json]:
     """An approval as whoever decides sees it, with whose call it is where callers have names."""
     return {**write_view(approval), **({"caller": subject} if subject else {})}
-
-
-def _not_found(request: Request) -> Response:
-    failure = write_failure(404, f"there is no approval {request.path_params['id']!r}")
-    return JsonResponse(failure.body, status_code=failure.status)

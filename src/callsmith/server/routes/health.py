@@ -1,24 +1,35 @@
-"""`/health` and `/ready`, for monitoring."""
+"""`/health` and `/ready`, for monitoring; `/v1/upstreams`: the other servers that answer for models.
+
+    GET  /v1/upstreams     {"upstreams": {"m": [{"url": "http://gpu1:8000/v1", "state": "up", "answering": 3, …}]}}
+    POST /v1/upstreams     {"url": "http://gpu1:8000/v1", "draining": true}: it finishes what it is answering, and gets no more
+
+Only an admin's key may see and change upstreams.
+"""
 
 import asyncio
+import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core.ports import model_info
+from callsmith.core.errors import CallsmithError, UnknownName
+from callsmith.core.ports import UpstreamStatus, model_info
 from callsmith.core.values import Json
 from callsmith.models.router import model_status
 from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.streams import JsonResponse
-from callsmith.server.routes.upstreams import describe_upstreams
 from callsmith.server.service import Service
-from callsmith.server.store.probe import StoreProbe
+from callsmith.server.store import Store
 from callsmith.tools.mcp import Status
+from callsmith.wire.fields import Fields
 
+_CHECK_SECONDS = 2.0  # that a check of the store may take
 _PATIENCE = 2.0  # seconds tools may take to say that they are there
 
 
@@ -68,7 +79,80 @@ def routes(service: Service) -> list[Route]:
             return _not_ready(f"no server answers for: {', '.join(away)}" if is_admin() else "no server answers")
         return _not_ready("store") if "store" not in without and await probe.problem() else JsonResponse({"ready": True})
 
-    return [Route("/health", health), Route("/ready", ready)]
+    async def upstreams(request: Request) -> Response:
+        if not is_admin():
+            raise HTTPException(403, "only a key with the scope admin may see the upstreams")
+        return JsonResponse({"upstreams": describe_upstreams(service)})
+
+    async def drain(request: Request) -> Response:
+        if not is_admin() or (service.settings.open and not service.settings.keys):
+            raise HTTPException(403, "only a key with the scope admin may drain an upstream")
+        fields = Fields.of(await service.bodies.read(request), "")
+        url, draining = fields.required_text("url"), fields.flag("draining")
+        if draining is None:
+            raise fields.error("draining", "is required: true, or false to send it requests again")
+        _drain(service, url, draining)
+        return JsonResponse({"upstreams": describe_upstreams(service)})
+
+    return [
+        Route("/health", health),
+        Route("/ready", ready),
+        Route("/v1/upstreams", upstreams),
+        Route("/v1/upstreams", drain, methods=["POST"]),
+    ]
+
+
+def visible_upstreams(service: Service) -> dict[str, Sequence[UpstreamStatus]]:
+    """The upstreams of each model that has some, where the caller may see them."""
+    upstreams_of = {name: model_info(model).upstreams for name, model in service.models.all.items()} if is_admin() else {}
+    return {name: upstreams.status() for name, upstreams in upstreams_of.items() if upstreams is not None}
+
+
+def describe_upstreams(service: Service) -> dict[str, Json]:
+    """The upstreams of each model, as JSON."""
+    return {name: [asdict(server) for server in servers] for name, servers in visible_upstreams(service).items()}
+
+
+def _drain(service: Service, url: str, draining: bool) -> None:
+    """Drain a server for every model that it answers for."""
+    known = visible_upstreams(service)
+    meant = [name for name, servers in known.items() if url.rstrip("/") in {server.url for server in servers}]
+    if not meant:
+        raise UnknownName("upstream", url, {server.url for servers in known.values() for server in servers}, field="url")
+    for name in meant:
+        upstreams = model_info(service.models.all[name]).upstreams
+        if upstreams is not None:
+            upstreams.drain(url, draining)
+
+
+class StoreProbe:
+    """Has the store checked at most once in so many seconds; in between the last outcome holds."""
+
+    def __init__(self, store: Store, *, seconds: float = 5.0, clock: Callable[[], float] = time.monotonic) -> None:
+        self._store = store
+        self._seconds = seconds
+        self._clock = clock
+        self._lock = asyncio.Lock()
+        self._checked_at: float | None = None
+        self._problem = ""
+
+    async def problem(self) -> str:
+        """What is wrong with the store; empty if nothing is."""
+        async with self._lock:
+            if self._checked_at is None or self._clock() - self._checked_at >= self._seconds:
+                self._problem = await self._check()
+                self._checked_at = self._clock()
+            return self._problem
+
+    async def _check(self) -> str:
+        try:
+            async with asyncio.timeout(_CHECK_SECONDS):
+                await self._store.check()
+        except TimeoutError:
+            return f"the store did not answer within {_CHECK_SECONDS:g} s"
+        except CallsmithError as error:
+            return str(error)
+        return ""
 
 
 def _status_body(status: Status) -> dict[str, Json]:

@@ -1,7 +1,7 @@
 """What clients of llama-server and vLLM ask for besides OpenAI's dialects: tokens, plain completions, properties."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 
@@ -9,14 +9,19 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
-from callsmith.core.events import ModelEvent
 from callsmith.core.ports import ModelTokenizer, model_info
 from callsmith.core.values import Json
 from callsmith.models.router import in_use
-from callsmith.server.http.frames import encode, encode_in_parts, failure_frame
-from callsmith.server.http.streams import JsonResponse, collect_items, unless_disconnected
+from callsmith.server.http.errors import OPENAI
+from callsmith.server.http.streams import (
+    JsonResponse,
+    collect_items,
+    encode_frames,
+    encode_in_parts,
+    unless_disconnected,
+    write_frames,
+)
 from callsmith.server.routes.openai_completions import prompt_text
 from callsmith.server.service import Service
 from callsmith.wire.llama_server import (
@@ -28,7 +33,6 @@ from callsmith.wire.llama_server import (
     write_text,
     write_tokens,
 )
-from callsmith.wire.sse import write_frame
 
 
 def routes(service: Service) -> list[Route]:
@@ -51,7 +55,8 @@ def routes(service: Service) -> list[Route]:
         writer = CompletionWriter(name, await prompt_text(model, parsed.completion))
         events = service.answers.complete(model, parsed.completion)
         if parsed.stream:
-            return service.stream(_frames(events, writer), failure_frame)
+            frames = write_frames(events, lambda event: encode_frames(writer.write(event)))
+            return service.stream(frames, OPENAI.write_failure_frame)
         for event in await unless_disconnected(request.receive, collect_items(events)):
             writer.write(event)
         return JsonResponse(writer.whole())
@@ -99,10 +104,3 @@ def routes(service: Service) -> list[Route]:
         Route("/detokenize", detokenize, methods=["POST"]),
         Route("/props", props),
     ]
-
-
-async def _frames(events: AsyncIterator[ModelEvent], writer: CompletionWriter) -> AsyncIterator[bytes]:
-    async with closing(events) as items:
-        async for event in items:
-            for sent in writer.write(event):
-                yield write_frame(encode(sent))

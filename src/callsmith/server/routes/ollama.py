@@ -1,7 +1,7 @@
 """`/api/chat`, `/api/generate` and the descriptions of models: Ollama's dialect. Streams are lines of JSON."""
 
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import replace
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -14,9 +14,8 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Json
 from callsmith.models.router import LazyModel
-from callsmith.server.http.dialects import Dialect
-from callsmith.server.http.frames import CachedFrames, encode
-from callsmith.server.http.streams import JsonResponse, unless_disconnected
+from callsmith.server.http.errors import Dialect
+from callsmith.server.http.streams import CachedFrames, JsonResponse, encode, unless_disconnected, write_frames
 from callsmith.server.service import Service
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
@@ -32,7 +31,6 @@ DIALECT = Dialect(write_error, write_failure, paths=("/api",))
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes of this dialect."""
     dialect = _Dialect(service)
     return [
         Route("/api/chat", dialect.chat, methods=["POST"]),
@@ -90,7 +88,10 @@ class _Dialect:
         options, session = read_extensions(body)
         events = service.answers.answer(model, replace(parsed.request, session=session), options)
         if parsed.stream:
-            return service.stream(_lines(events, heading), _failure_line, alive=_line(heading.line()), media_type=_LINES)
+            writer = LineWriter(heading)
+            lines = CachedFrames[ModelEvent](lambda event: _encode_lines(writer.write(event)))
+            written = write_frames(events, lines.encode_event, lambda: _encode_lines(writer.close()))
+            return service.stream(written, _failure_line, alive=_encode_lines([heading.line()]), media_type=_LINES)
         return JsonResponse(await unless_disconnected(request.receive, _whole(events, heading)))
 
     def _resolve(self, name: str) -> str:
@@ -98,17 +99,6 @@ class _Dialect:
         known = self._service.models.all
         plain = self._service.models.resolve(name.removesuffix(_LATEST))
         return plain if name not in known and plain in known else name
-
-
-async def _lines(events: AsyncIterator[ModelEvent], heading: Heading) -> AsyncIterator[bytes]:
-    writer = LineWriter(heading)
-    lines = CachedFrames[ModelEvent](lambda event: b"".join(map(_line, writer.write(event))))
-    async with closing(events) as items:
-        async for event in items:
-            if line := lines.encode_event(event):
-                yield line
-    for line in writer.close():
-        yield _line(line)
 
 
 async def _whole(events: AsyncIterator[ModelEvent], heading: Heading) -> Json:
@@ -120,12 +110,12 @@ async def _whole(events: AsyncIterator[ModelEvent], heading: Heading) -> Json:
     return merge_lines(lines + writer.close(), heading)
 
 
-def _line(value: Json) -> bytes:
-    return encode(value) + b"\n"
+def _encode_lines(values: Iterable[Json]) -> bytes:
+    return b"".join(encode(value) + b"\n" for value in values)
 
 
 def _failure_line(error: BaseException) -> bytes:
-    return _line(write_error(error).body)
+    return _encode_lines([write_error(error).body])
 
 
 def _now() -> str:

@@ -49,7 +49,6 @@ NOTHING: Mapping[str, str] = {}
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes."""
     home = Route("/", _home if service.settings.page else _alive)
     return [home, Route(f"{PAGE_FILES}{{name}}", _file)] if service.settings.page else [home]
 

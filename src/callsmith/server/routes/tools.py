@@ -21,10 +21,11 @@ from starlette.routing import Route
 from callsmith.core.approval import Approved, ConfirmationRequired, Judgement
 from callsmith.core.errors import CallsmithError
 from callsmith.core.ports import Context, model_info
-from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.core.values import Call, Json, Tool
 from callsmith.models.router import model_status
 from callsmith.runtime.dispatch import Dispatcher
 from callsmith.runtime.jobs.background import BackgroundTools
+from callsmith.server.http.errors import write_response
 from callsmith.server.http.keys import check_may_approve
 from callsmith.server.http.request_context import caller, current_request, is_admin, request_id
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
@@ -41,34 +42,20 @@ _PATIENCE = 2.0  # seconds that MCP servers which are just starting may take to 
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes."""
-    endpoints = _Endpoints(service)
-    return [
-        Route(PATH, endpoints.list, methods=["GET"]),
-        Route(f"{PATH}/{{name}}", endpoints.call, methods=["POST"]),
-    ]
-
-
-class _Endpoints:
-    """The endpoints."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-
-    async def list(self, request: Request) -> Response:
-        toolset = self._service.tools.open_tools(ToolOptions(starter=request.query_params.get("starter_tools") == "true"))
+    async def list_tools(request: Request) -> Response:
+        toolset = service.tools.open_tools(ToolOptions(starter=request.query_params.get("starter_tools") == "true"))
         tools: Sequence[Tool] = ()
         judged: Mapping[str, Judgement] = {}
         with suppress(TimeoutError):  # what is starting is among the servers: whoever wants the tools asks again
             async with asyncio.timeout(_PATIENCE):
                 tools, judged = await toolset.tools(), await judgements(toolset)
-        tokens = await self._tokens(tools)
+        tokens = await _count_tokens(service, tools)
         asks = {name for name, judgement in judged.items() if judgement.verdict == "ask"}
         data = [_view(tool, tool.name in asks, tokens.get(tool.name)) for tool in tools]
-        return JsonResponse({"object": "list", "data": data, "servers": self._servers(tools)})
+        return JsonResponse({"object": "list", "data": data, "servers": _list_servers(service, tools)})
 
-    async def call(self, request: Request) -> Response:
-        fields = Fields.of(await self._service.bodies.read(request), "")
+    async def call_tool(request: Request) -> Response:
+        fields = Fields.of(await service.bodies.read(request), "")
         arguments, approves = fields.object("arguments"), fields.flag("approve") or False
         options = ToolOptions(starter=fields.flag("starter_tools") or False)
         if approves:
@@ -76,55 +63,54 @@ class _Endpoints:
         name = request.path_params["name"]
         call = Call(name, arguments.data if arguments else {}, f"call_{uuid4().hex[:24]}")
         try:
-            return await unless_disconnected(request.receive, self._run(call, approves, options))
+            return await unless_disconnected(request.receive, _run(service, call, approves, options))
         except ConfirmationRequired as error:
             why = f'{error.needed.reason or name}: send "approve": true with the call to approve it'
-            failure = write_failure(409, why, param="approve", code="confirmation_required")
-            return JsonResponse(failure.body, status_code=failure.status)
+            return write_response(write_failure(409, why, param="approve", code="confirmation_required"))
 
-    async def _run(self, call: Call, approves: bool, options: ToolOptions) -> Response:
-        service, subject = self._service, caller()
-        toolset = BackgroundTools(service.tools.open_tools(options), service.tools.jobs, service.settings.llm.tools_background)
-        decisions = {call.id: Approved(by=subject)} if approves else {}
-        context = Context(request_id(), subject, decisions=decisions, authority=service.tools.authority_of(subject))
-        dispatcher = Dispatcher(toolset, limits=service.settings.limits, context=context)
-        async with service.answers.admission() as place:
-            known = await place.deadline.wait_for(dispatcher.definitions())
-            if all(tool.name != call.name for tool in known):
-                failure = write_failure(404, f"there is no tool {call.name!r} for this caller", code="tool_not_found")
-                return JsonResponse(failure.body, status_code=failure.status)
-            began = time.perf_counter()
-            result = await place.deadline.wait_for(dispatcher.dispatch(call))
-            return JsonResponse({"result": _result(result, time.perf_counter() - began)})
+    return [Route(PATH, list_tools), Route(f"{PATH}/{{name}}", call_tool, methods=["POST"])]
 
-    async def _tokens(self, tools: Sequence[Tool]) -> Mapping[str, int]:
-        """What each tool takes of the prompt of the default model; nothing where that is not loaded, or cannot count."""
-        service = self._service
-        name = service.models.resolve("")
-        model = service.models.all[name] if name in service.models.visible() else None
-        if model is None or model_info(model).count is None or model_status(model).state != "loaded":
-            return {}
-        try:
-            return await service.tools.costs.of(model, tools)
-        except CallsmithError:  # a server that counts and is away, a template that takes no such tools: it is not known then
-            return {}
 
-    def _servers(self, tools: Sequence[Tool]) -> Sequence[Json]:
-        """The MCP servers: all of them for a key that may use every tool, else those that have one for it. Why a server has
-        failed is for an admin."""
-        http, seen = current_request(), {source_label(tool) for tool in tools}
-        sees_all = http is None or http.tools == EVERYTHING or is_admin()
-        mcp = self._service.tools.mcp
-        return [
-            {
-                "label": server.name,
-                "state": server.state,
-                "error": (server.error or None) if is_admin() else None,
-                "tools": server.tools,
-            }
-            for server in (mcp.status() if mcp else ())
-            if sees_all or server.name in seen
-        ]
+async def _run(service: Service, call: Call, approves: bool, options: ToolOptions) -> Response:
+    subject = caller()
+    toolset = BackgroundTools(service.tools.open_tools(options), service.tools.jobs, service.settings.llm.tools_background)
+    decisions = {call.id: Approved(by=subject)} if approves else {}
+    context = Context(request_id(), subject, decisions=decisions, authority=service.tools.authority_of(subject))
+    dispatcher = Dispatcher(toolset, limits=service.settings.limits, context=context)
+    async with service.answers.admission() as place:
+        known = await place.deadline.wait_for(dispatcher.definitions())
+        if all(tool.name != call.name for tool in known):
+            return write_response(write_failure(404, f"there is no tool {call.name!r} for this caller", code="tool_not_found"))
+        began = time.perf_counter()
+        result = await place.deadline.wait_for(dispatcher.dispatch(call))
+        code = {"code": result.code} if result.code else {}
+        seconds = round(time.perf_counter() - began, 6)
+        return JsonResponse({"result": {"ok": result.ok, "content": result.text, **code, "seconds": seconds}})
+
+
+async def _count_tokens(service: Service, tools: Sequence[Tool]) -> Mapping[str, int]:
+    """What each tool takes of the prompt of the default model; nothing where that is not loaded, or cannot count."""
+    name = service.models.resolve("")
+    model = service.models.all[name] if name in service.models.visible() else None
+    if model is None or model_info(model).count is None or model_status(model).state != "loaded":
+        return {}
+    try:
+        return await service.tools.costs.of(model, tools)
+    except CallsmithError:  # a server that counts and is away, a template that takes no such tools: it is not known then
+        return {}
+
+
+def _list_servers(service: Service, tools: Sequence[Tool]) -> Sequence[Json]:
+    """The MCP servers: all of them for a key that may use every tool, else those that have one for it. Why a server has
+    failed is for an admin."""
+    http, seen, shows_errors = current_request(), {source_label(tool) for tool in tools}, is_admin()
+    sees_all = http is None or http.tools == EVERYTHING or shows_errors
+    servers = service.tools.mcp.status() if service.tools.mcp else ()
+    return [
+        {"label": server.name, "state": server.state, "error": (shows_errors and server.error) or None, "tools": server.tools}
+        for server in servers
+        if sees_all or server.name in seen
+    ]
 
 
 def _view(tool: Tool, needs_approval: bool, tokens: int | None) -> Json:
@@ -138,8 +124,3 @@ def _view(tool: Tool, needs_approval: bool, tokens: int | None) -> Json:
         "needs_approval": needs_approval,
         "tokens": tokens,
     }
-
-
-def _result(result: Result, seconds: float) -> dict[str, Json]:
-    code = {"code": result.code} if result.code else {}
-    return {"ok": result.ok, "content": result.text, **code, "seconds": round(seconds, 6)}

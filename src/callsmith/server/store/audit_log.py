@@ -13,7 +13,7 @@ from callsmith.core.capability.execution import Execution
 from callsmith.core.errors import StoreUnavailable
 from callsmith.core.values import Json
 from callsmith.server.settings import AuditLevel
-from callsmith.server.store.port import AuditEntry, Store
+from callsmith.server.store import AuditEntry, Store
 
 _log = logging.getLogger(__name__)
 

@@ -4,7 +4,7 @@ import re
 from urllib.parse import urlsplit
 
 from callsmith.core.errors import UsageError
-from callsmith.server.store.port import DEFAULT_LIMITS, Store, StoreLimits
+from callsmith.server.store import DEFAULT_LIMITS, Store, StoreLimits
 from callsmith.server.store.sqlite import SqliteStore
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]+)://")

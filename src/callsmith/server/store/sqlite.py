@@ -12,7 +12,7 @@ from typing import TypeVar
 
 from callsmith.core.errors import StoreUnavailable
 from callsmith.core.values import Json
-from callsmith.server.store.port import (
+from callsmith.server.store import (
     DEFAULT_LIMITS,
     AuditEntry,
     Document,

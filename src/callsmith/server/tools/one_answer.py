@@ -26,6 +26,8 @@ from callsmith.core.events import (
     TurnEnded,
     Unreadable,
 )
+from callsmith.core.types.cut_text import cut_text
+from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call
 from callsmith.runtime.jobs.background import JOB_ID
 from callsmith.runtime.jobs.jobs import ACCEPTED
@@ -40,6 +42,11 @@ _WAITS = "({} has not been run: it has to be confirmed first, {}. Approval: {}. 
 _OPERATOR = " (Started with --mcp-allow={}, this server runs it at once.)"
 _GOES_ON = "{}({} goes on in the background: {}.)"
 _ANSWER = '{"approve": true} or {"approve": false}'
+
+_MOST_IN_ONE = 200_000  # characters of a prompt, a grammar or a text
+_MOST = 2_000_000  # of all of them together
+_LEAST = 200  # that are shown of each, whatever came before
+_MOST_STEPS = 64
 
 
 class OneAnswer:
@@ -135,3 +142,30 @@ async def as_model_reads(answer: AsyncIterator[AnswerEvent], most: int) -> Async
                 yield ToolFinished(replace(event.result, content=result_message(event.result, most)[0].content))
             else:
                 yield event
+
+
+class StepLog:
+    """Gathers the steps of an answer. Long texts are cut, and of very many steps the first ones are shown."""
+
+    def __init__(self) -> None:
+        self.steps: list[ModelStep] = []
+        self._left = _MOST
+
+    def add(self, step: ModelStep) -> None:
+        if len(self.steps) < _MOST_STEPS:
+            self.steps.append(
+                replace(step, prompt=self._cut(step.prompt), text=self._cut(step.text), grammar=self._cut(step.grammar))
+            )
+
+    async def attach_steps(self, answer: AsyncIterator[AnswerEvent]) -> AsyncIterator[AnswerEvent]:
+        """The answer, with the steps in its report."""
+        async with closing(answer) as events:
+            async for event in events:
+                if isinstance(event, Stopped):
+                    event = replace(event, report=replace(event.report, steps=tuple(self.steps)))
+                yield event
+
+    def _cut(self, text: str) -> str:
+        shown = cut_text(text, max(_LEAST, min(_MOST_IN_ONE, self._left)))
+        self._left -= len(shown)
+        return shown

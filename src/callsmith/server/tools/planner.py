@@ -18,7 +18,7 @@ from callsmith.core.choice import JOB_RESULT
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Request, Tool
-from callsmith.runtime.discovery.find_tools import ToolCosts, limit_shown_tools
+from callsmith.runtime.discovery import ToolCosts, limit_shown_tools
 from callsmith.runtime.jobs.background import BackgroundTools
 from callsmith.runtime.jobs.jobs import Jobs
 from callsmith.server.http.request_context import caller, current_request, request_id

@@ -12,33 +12,96 @@ the HTTP server's.
 
 import asyncio
 import logging
-from collections.abc import Mapping
-from typing import cast
+from collections.abc import AsyncGenerator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, cast
 
 from starlette.exceptions import HTTPException
 from starlette.types import Message
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from callsmith.bus.flow import FlowControl
+from callsmith.bus.port import Answer, Receive, nothing_received
+from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, LimitReached
 from callsmith.core.values import Json
 from callsmith.server.http.errors import refuse
-from callsmith.server.http.request_context import client
+from callsmith.server.http.request_context import caller, client, current_request
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.sockets import SocketWriter
 from callsmith.server.http.streams import cancel_all, until_first_ends
 from callsmith.server.parts.bus.part import BusPart
-from callsmith.server.routes.bus.callers import AuthorizedCall, authorize
 from callsmith.server.service import Service
+from callsmith.wire.capability.envelopes import satisfies
 from callsmith.wire.capability.errors import BusError, as_bus_error, write_error
 from callsmith.wire.capability.frames import Frame, encode_frame
-from callsmith.wire.capability.requests import SUBPROTOCOL, Ack, Cancel, Reply, read_call, read_message
+from callsmith.wire.capability.requests import REQUEST_ID, SUBPROTOCOL, Ack, Cancel, Reply, SentCall, read_call, read_message
 
 _log = logging.getLogger(__name__)
 
 _MOST_REPLIES = 64  # that the handler has not taken
 _RETRY = {"retry-after": "1"}
+
+
+def authority_of(part: BusPart, service: Service, sent: SentCall) -> Authority:
+    """On whose authority a call runs: a signature and a token can narrow what the key allows, and nothing widens it."""
+    own, envelope = service.tools.authority_of(caller()), sent.envelope
+    if part.authenticator is not None:
+        found = part.authenticator.authenticate(envelope, sent.signature, sent.signed, unsigned=own)
+    elif sent.signature:
+        raise BusError("invalid_signature", "this server knows no nodes: call it without a signature, with an API key")
+    elif envelope.token:
+        raise BusError("token_invalid", "this server knows no issuer of tokens: call it without one, with an API key")
+    else:
+        found = replace(own, depth=envelope.depth, trace_id=envelope.trace_id).narrowed(envelope.trust, envelope.capabilities)
+    http = current_request()
+    trace_id = found.trace_id or (http.id if http else "")
+    return replace(found, trace_id=trace_id).narrowed(own.trust, own.capabilities)
+
+
+@dataclass(frozen=True, slots=True)
+class AuthorizedCall:
+    """A call that has come in, and the authority it is made with."""
+
+    part: BusPart
+    service: Service
+    sent: SentCall
+    authority: Authority
+
+    @property
+    def streams(self) -> bool:
+        """Whether the capability answers with frames."""
+        envelope = self.sent.envelope
+        offers = [one.descriptor for one in self.part.bus.offers(envelope.capability)]
+        return any(one.stream_schema is not None for one in offers if satisfies(one.version, envelope.version))
+
+    async def answer(self) -> Answer:
+        envelope, options = self.sent.envelope, self._options()
+        async with self.service.answers.admission():
+            return await self.part.bus.call(envelope.capability, envelope.version, envelope.body, **options)
+
+    async def frames(self, receive: Receive = nothing_received) -> AsyncGenerator[Frame, None]:
+        envelope, bus, options = self.sent.envelope, self.part.bus, self._options()
+        async with self.service.answers.admission():
+            answering = bus.stream(envelope.capability, envelope.version, envelope.body, receive=receive, **options)
+            async with closing(answering) as frames:
+                async for frame in frames:
+                    yield frame
+
+    def _options(self) -> dict[str, Any]:
+        envelope = self.sent.envelope
+        seconds = [limit for limit in (envelope.seconds, self.service.settings.request_seconds) if limit is not None]
+        return {"session_id": envelope.session_id, "timeout": min(seconds, default=None), "authority": self.authority}
+
+
+def authorize(part: BusPart, service: Service, sent: SentCall) -> AuthorizedCall:
+    """The call, if it may be made at all. Its id becomes that of the request, and its capability is logged."""
+    if http := current_request():
+        http.id = sent.envelope.request_id or http.id
+        http.headers[REQUEST_ID] = http.id
+        http.capability = sent.envelope.capability
+    return AuthorizedCall(part, service, sent, authority_of(part, service, sent))
 
 
 class CallConnection:

@@ -10,7 +10,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.core.events import Stopped, Text
 from callsmith.core.values import Json
-from callsmith.server.http.frames import encode
+from callsmith.server.http.streams import encode
 from callsmith.wire.openai.common import write_error
 from callsmith.wire.openai.mcp_events import McpEvent, McpWriter
 from callsmith.wire.openai.responses_events import StreamEvent
@@ -23,7 +23,6 @@ _NUMBER = 10**18  # stands for a number that is not known yet
 
 
 def write_sse(event: StreamEvent) -> bytes:
-    """An event as a server-sent event."""
     return write_frame(encode(event), event["type"].encode())
 
 
@@ -145,7 +144,6 @@ class _Frames:
         return self.write(sent)
 
     def write(self, sent: list[StreamEvent]) -> bytes:
-        """These frames."""
         return b"".join(map(self._framing, sent))
 
     def _cut(self, delta: StreamEvent) -> tuple[bytes, bytes, bytes]:

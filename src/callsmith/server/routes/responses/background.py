@@ -17,7 +17,7 @@ from callsmith.server.http.request_context import caller, client
 from callsmith.server.http.streams import cancel_all
 from callsmith.server.routes.responses.answer import LiveResponse, write_sse
 from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDialect
-from callsmith.server.store import Leases
+from callsmith.server.store.leases import Leases
 from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
 _log = logging.getLogger(__name__)

@@ -19,10 +19,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.server.http.errors import refuse
-from callsmith.server.http.frames import encode
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.sockets import SocketWriter
-from callsmith.server.http.streams import until_first_ends
+from callsmith.server.http.streams import encode, until_first_ends
 from callsmith.server.routes.responses.dialect import ResponsesDialect
 from callsmith.server.routes.responses.stored import RecentResponses
 from callsmith.wire.errors import Failure

@@ -14,8 +14,7 @@ from callsmith.core.values import Json
 from callsmith.server.http.pagination import paginate, read_limit, write_page
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.routes.responses.dialect import ResponsesDialect
-from callsmith.server.routes.responses.stored_conversations import StoredConversation, StoredConversations
-from callsmith.server.routes.responses.stored_items import given_items
+from callsmith.server.routes.responses.stored import StoredConversation, StoredConversations, given_items
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import NotStored
 from callsmith.wire.openai.items import read_items
@@ -27,7 +26,6 @@ _MOST_ITEMS = 20  # that are added at a time
 
 
 def conversation_routes(dialect: ResponsesDialect) -> list[Route]:
-    """The routes of conversations."""
     endpoints = _Endpoints(dialect)
     items = f"{PATH}/{{id}}/items"
     return [

@@ -15,11 +15,11 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.ports import Model
 from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
-from callsmith.runtime.conversation.history import add_results
+from callsmith.runtime.conversation.journal import add_results
 from callsmith.runtime.loop import unanswered
+from callsmith.server.admission import Deadline
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals
 from callsmith.server.http.keys import check_may_approve
-from callsmith.server.limits.admission import Deadline
 from callsmith.server.pipeline import AnswerPipeline
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.one_answer import as_model_reads

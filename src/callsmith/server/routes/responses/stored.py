@@ -4,21 +4,156 @@ Items are documents of their own, for a later request may refer to any of them. 
 before it, those of its request, and its own. Whoever asks sees only what is theirs.
 """
 
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from uuid import uuid4
 
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import DocumentCodec
 from callsmith.core.values import Json
-from callsmith.server.routes.responses.stored_conversations import StoredConversations
-from callsmith.server.routes.responses.stored_items import RESPONSE, StoredItems, given_items
-from callsmith.server.store import Document, Stale, Store
+from callsmith.server.store import Document, Stale, Store, caller_kind
+from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import NotStored
+from callsmith.wire.openai.items import item_id, item_kind, stored_item
 from callsmith.wire.openai.responses import StoredReferences
 from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
+RESPONSE, _ITEM = "response", "response_item"
+
+_CONVERSATION = "conversation"
+
 _ADDED = frozenset({"completed", "incomplete", "cancelled"})  # the statuses with which a response is added to its conversation
+
+
+@dataclass(frozen=True, slots=True)
+class StoredItems:
+    """The items of one caller in a store."""
+
+    store: Store
+    subject: str = ""
+
+    def kind(self, name: str) -> str:
+        return caller_kind(name, self.subject)
+
+    async def get(self, ids: Sequence[str]) -> dict[str, Json]:
+        """The items with these ids, in their order, as far as there are any."""
+        documents = await self.store.get(self.kind(_ITEM), *ids)
+        return {id: documents[id].data for id in ids if id in documents}
+
+    def documents(self, items: Mapping[str, Json | None]) -> list[Document]:
+        """What is put into the store for these items; None stands for one that is there already."""
+        return [Document(self.kind(_ITEM), id, item) for id, item in items.items() if item is not None]
+
+    async def delete(self, ids: Sequence[str]) -> None:
+        await self.store.delete(self.kind(_ITEM), *ids)
+
+    async def delete_unowned(self, ids: Sequence[str]) -> None:
+        """Delete those of these items that belong to no stored response."""
+        owners = {id: f"resp_{id.split('_')[1]}" for id in ids if id.count("_") > 1}
+        documents = await self.store.get(self.kind(RESPONSE), *set(owners.values()))
+        await self.delete([id for id, owner in owners.items() if owner not in documents])
+
+
+def given_items(key: str, given: Sequence[Mapping[str, Json]]) -> dict[str, Json | None]:
+    """The items of a request as they are stored, by their ids; None for those that are there already."""
+    items: dict[str, Json | None] = {}
+    for number, item in enumerate(given):
+        kind = item_kind(Fields(item))
+        if kind == "item_reference":
+            items[item["id"]] = None
+        else:
+            # An id of our own: the client's might be that of another item. But an approval is answered by the id it has.
+            id = item["id"] if kind == "mcp_approval_request" else item_id(kind, key, f"i{number}")
+            items[id] = stored_item(item, id)
+    return items
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConversation:
+    """A conversation; its items are given by their ids, in order."""
+
+    id: str
+    created: int
+    metadata: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    items: tuple[str, ...] = ()
+    version: int = 0
+
+
+CONVERSATION_CODEC = DocumentCodec(StoredConversation, outside=frozenset({"id", "version"}))
+
+
+@dataclass(frozen=True, slots=True)
+class StoredConversations:
+    """The conversations of one caller in a store."""
+
+    items: StoredItems
+
+    async def create(self, metadata: Mapping[str, Json], given: Sequence[Mapping[str, Json]]) -> StoredConversation:
+        conversation = StoredConversation(f"conv_{uuid4().hex}", int(time.time()), metadata)
+        await self._put(conversation, given_items(uuid4().hex, given))
+        return conversation
+
+    async def get(self, id: str) -> StoredConversation:
+        documents = await self.items.store.get(self.items.kind(_CONVERSATION), id)
+        if id not in documents:
+            raise NotStored(id, kind="Conversation")
+        return _read_conversation(documents[id])
+
+    async def latest(self, after: str, limit: int) -> list[StoredConversation]:
+        """The conversations that were written last, from behind one of them."""
+        if after:
+            await self.get(after)  # one that is not there is an error
+        return list(
+            map(_read_conversation, await self.items.store.latest(self.items.kind(_CONVERSATION), after=after, limit=limit))
+        )
+
+    async def update(self, id: str, metadata: Mapping[str, Json]) -> StoredConversation:
+        while True:
+            changed = replace(await self.get(id), metadata=metadata)
+            try:
+                await self._put(changed, {})
+            except Stale:
+                continue  # somebody else has written it meanwhile
+            return changed
+
+    async def delete(self, id: str) -> None:
+        """Delete a conversation, and those of its items that belong to no stored response."""
+        conversation = await self.get(id)
+        await self.items.store.delete(self.items.kind(_CONVERSATION), id)
+        await self.items.delete_unowned(conversation.items)
+
+    async def add(self, id: str, items: Mapping[str, Json | None], *more: Document) -> None:
+        """Put items at the end of a conversation, and more documents into the store: all of it or nothing."""
+        while True:
+            try:
+                return await self._put(await self.get(id), items, *more)
+            except Stale:
+                continue  # somebody else has added to it meanwhile
+
+    async def remove(self, id: str, item: str) -> StoredConversation:
+        """Take an item out of a conversation; it is deleted, unless it belongs to a stored response."""
+        while True:
+            conversation = await self.get(id)
+            if item not in conversation.items:
+                raise NotStored(item, kind="Item")
+            try:
+                await self._put(replace(conversation, items=tuple(known for known in conversation.items if known != item)), {})
+            except Stale:
+                continue
+            await self.items.delete_unowned([item])
+            return conversation
+
+    async def _put(self, conversation: StoredConversation, items: Mapping[str, Json | None], *more: Document) -> None:
+        known = dict.fromkeys((*conversation.items, *items))  # each once
+        written = CONVERSATION_CODEC.write(replace(conversation, items=tuple(known)))
+        document = Document(self.items.kind(_CONVERSATION), conversation.id, written, conversation.version)
+        await self.items.store.put(document, *self.items.documents(items), *more)
+
+
+def _read_conversation(document: Document) -> StoredConversation:
+    return CONVERSATION_CODEC.read(document.data, id=document.id, version=document.version or 0)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,17 +2,25 @@
 
 The driver is asyncpg: it needs no C library of the system, has LISTEN, and its licence asks nothing of users. It is imported when
 a database is opened, so that nobody else needs it.
+
+Servers that share a database tell each other of changed documents by LISTEN and NOTIFY. A notice is sent behind the write, and
+several in one where there are many, so that writes do not wait for each other. It may get lost with its server: whoever waits
+looks from time to time, too.
 """
 
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
+from functools import partial
+from hashlib import blake2b
 from itertools import count
+from secrets import token_hex
 from threading import Thread
 from typing import Any, TypeVar
 
 from callsmith.core.errors import MissingExtra, StoreUnavailable
+from callsmith.server.store import Watchers
 
 T = TypeVar("T")
 _log = logging.getLogger(__name__)
@@ -22,6 +30,11 @@ _CONNECT_SECONDS = 3.0  # after which a database that does not answer is unreach
 _PAUSE_SECONDS = 1.0  # in which nobody tries again to reach an unreachable one
 _ATTEMPTS = 5  # for work that others were in the way of
 _HINT = "Does the database run, and can it be reached from here?"
+
+CHANNEL = "callsmith_documents"
+_MARKS = 400  # in one notice, which may have 8000 bytes
+_ALIVE_SECONDS = 30.0  # between two looks whether the connection is alive
+_RETRY_SECONDS = (0.5, 5.0)  # the first pause before another attempt to listen, and the longest
 
 
 class UnfitDatabase(Exception):
@@ -198,3 +211,82 @@ def _driver() -> Any:
     except ImportError as error:
         raise MissingExtra("postgres", "a PostgreSQL store") from error
     return asyncpg  # pyright: ignore[reportUnknownVariableType]
+
+
+def mark(id: str) -> str:
+    """What stands for an id in a notice: short, and of no use to others who listen."""
+    return blake2b(id.encode("utf-8", "surrogatepass"), digest_size=8).hexdigest()
+
+
+class Notices:
+    """Sends what this process has changed, and wakes those who wait for what others have. All in the database's loop."""
+
+    def __init__(self, database: Database, watchers: Watchers) -> None:
+        self._database = database
+        self._watchers = watchers
+        self._own = token_hex(8)
+        self._outbox: set[str] = set()
+        self._sender: asyncio.Task[None] | None = None
+        self._listener: asyncio.Task[None] | None = None
+
+    def listen(self) -> None:
+        """Listen from now on, if that is not done yet; from any thread."""
+        if self._listener is None:
+            self._database.loop.call_soon_threadsafe(self._start_listening)
+
+    def send(self, *marks: str) -> None:
+        """Tell the others, soon."""
+        self._outbox.update(marks)
+        if self._sender is None and self._outbox:
+            self._sender = asyncio.create_task(self._send())
+
+    async def _send(self) -> None:
+        try:
+            while self._outbox:
+                sent = [self._outbox.pop() for _ in range(min(_MARKS, len(self._outbox)))]
+                await self._database.attempt(partial(_notify, " ".join((self._own, *sent))))
+        except StoreUnavailable:
+            self._outbox.clear()  # they see it when they look
+        finally:
+            self._sender = None
+
+    def _start_listening(self) -> None:
+        if self._listener is None:
+            self._listener = asyncio.create_task(self._listen())
+
+    async def _listen(self) -> None:
+        pause, longest = _RETRY_SECONDS
+        while True:
+            with suppress(*self._database.failures):
+                connection = await self._database.connect()
+                try:
+                    await connection.add_listener(CHANNEL, self._notice)
+                    self._watchers.notify_all()  # much may have happened while nobody listened
+                    pause = _RETRY_SECONDS[0]
+                    await self._until_lost(connection)
+                finally:
+                    connection.terminate()
+            await asyncio.sleep(pause)
+            pause = min(longest, 2 * pause)
+
+    async def _until_lost(self, connection: Any) -> None:
+        lost = asyncio.Event()
+
+        def on_end(_: Any) -> None:
+            lost.set()
+
+        connection.add_termination_listener(on_end)
+        while not lost.is_set():
+            with suppress(TimeoutError):
+                await asyncio.wait_for(lost.wait(), _ALIVE_SECONDS)
+            if not lost.is_set():
+                await connection.execute("SELECT 1", timeout=5.0)
+
+    def _notice(self, connection: Any, process: int, channel: str, notice: str) -> None:
+        sender, *marks = notice.split(" ")
+        if sender != self._own:
+            self._watchers.notify(*marks)
+
+
+async def _notify(notice: str, connection: Any) -> None:
+    await connection.execute("SELECT pg_notify($1, $2)", CHANNEL, notice)

@@ -15,7 +15,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
 from callsmith.runtime.conversation.conversation import Conversation
-from callsmith.runtime.discovery.find_tools import (
+from callsmith.runtime.discovery import (
     FIND_TOOLS,
     BudgetedModel,
     CostFunction,
@@ -24,10 +24,11 @@ from callsmith.runtime.discovery.find_tools import (
     count_tokens,
     definition_text,
     limit_shown_tools,
+    search,
     search_answer,
     standard_budget,
+    words,
 )
-from callsmith.runtime.discovery.search import search, words
 from callsmith.runtime.loop import run
 from callsmith.tools.wrap import Confirmed
 from tests.fakes import FakeModel, Handlers, calls, ended, everything, finished, hello, says

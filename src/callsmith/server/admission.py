@@ -1,17 +1,20 @@
-"""Admission: whose answers are given, how many at a time, and how long each may take.
+"""Admission: whose answers are given, how many at a time and in a minute, and how long each may take.
 
 A place is had by an answer that is being given, and not while it waits for a person. Where all are taken, there is a quarter more
-for callers who have none.
+for callers who have none. What a caller may ask for in a minute, answers and tokens, refills all the time.
 """
 
 import asyncio
+import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
+from math import ceil
 from types import TracebackType
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from callsmith.core.errors import QueueFull, RateLimited, TimedOut
+from callsmith.engines.lru import LRU
 from callsmith.runtime.deadline import DeadlinePassed, finish_by
 from callsmith.server.settings import CallerLimits
 
@@ -20,6 +23,9 @@ T = TypeVar("T")
 _NO_LIMITS = CallerLimits()
 _LATEST_WEIGHT = 0.2  # how much the latest answer counts in what one takes on average
 _WAITING_FACTOR = 16  # as many answers as there are places, times this, may wait for a person
+
+_MINUTE: Final = 60.0
+_MOST_CALLERS: Final = 10_000  # that are remembered
 
 
 class AdmissionGate:
@@ -61,7 +67,6 @@ class AdmissionGate:
         self._by_caller[caller] += 1
 
     def release(self, caller: str) -> None:
-        """Give a place back."""
         self.active -= 1
         self._by_caller[caller] -= 1
         if not self._by_caller[caller]:
@@ -159,13 +164,11 @@ class Deadline:
         self._waiting = None
 
     def pause(self) -> None:
-        """Stop the clock."""
         if self._until is not None:
             self._left = self._until - self._loop.time()
             self._stop()
 
     def resume(self) -> None:
-        """Let the clock go on."""
         if self._until is not None:
             self._until = self._loop.time() + self._left
             self._start()
@@ -186,3 +189,66 @@ class Deadline:
 
     def _timeout_error(self) -> TimedOut:
         return TimedOut(f"there was no complete answer within {self._seconds:g} s")
+
+
+class _Allowance:
+    """What is left of so many a minute."""
+
+    def __init__(self, most: int, now: float) -> None:
+        self.most = most
+        self._left = float(most)
+        self._at = now
+
+    def left(self, now: float) -> float:
+        """How much is left; less than nothing where more was used than there was."""
+        self._left = min(float(self.most), self._left + (now - self._at) * self.most / _MINUTE)
+        self._at = now
+        return self._left
+
+    def use(self, amount: int) -> None:
+        self._left -= amount
+
+    def wait(self, now: float, amount: float = 1.0) -> float:
+        """The seconds until so much is left."""
+        return max(0.0, (amount - self.left(now)) * _MINUTE / self.most) if self.most else _MINUTE
+
+
+class RateLimits:
+    """What every caller has left."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._allowances = LRU[_Allowance](_MOST_CALLERS)
+
+    def admit(self, caller: str, limits: CallerLimits) -> dict[str, str]:
+        """Count one more answer, or refuse it; the headers that say what is left."""
+        now, headers = self._clock(), dict[str, str]()
+        allowances = [(kind, self._of(caller, kind, most, now)) for kind, most in _per_minute(limits)]
+        waits = {kind: allowance.wait(now) for kind, allowance in allowances}
+        refused = max(waits, key=lambda kind: waits[kind], default="")
+        if not refused or not waits[refused]:
+            refused = ""
+            for kind, allowance in allowances:
+                allowance.use(1 if kind == "requests" else 0)
+        for kind, allowance in allowances:
+            headers[f"x-ratelimit-limit-{kind}"] = str(allowance.most)
+            headers[f"x-ratelimit-remaining-{kind}"] = str(max(0, int(allowance.left(now))))
+            headers[f"x-ratelimit-reset-{kind}"] = f"{ceil(allowance.wait(now, allowance.most))}s"
+        if refused:
+            most = dict(allowances)[refused].most
+            raise RateLimited(refused, f"this caller has used its {most} {refused} a minute", waits[refused], headers)
+        return headers
+
+    def use_tokens(self, caller: str, limits: CallerLimits, tokens: int) -> None:
+        """Count the tokens of an answer, once they are known."""
+        if limits.tokens_per_minute is not None:
+            self._of(caller, "tokens", limits.tokens_per_minute, self._clock()).use(tokens)
+
+    def _of(self, caller: str, kind: str, most: int, now: float) -> _Allowance:
+        key = (caller, kind, most)
+        return self._allowances.get(key) or self._allowances.put(key, _Allowance(most, now))
+
+
+def _per_minute(limits: CallerLimits) -> list[tuple[str, int]]:
+    rates = (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute))
+    return [(kind, most) for kind, most in rates if most is not None]

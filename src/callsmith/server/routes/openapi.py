@@ -1,6 +1,7 @@
-"""The OpenAPI document of a server: its routes, described by the tables of `wire/schemas`.
+"""`GET /openapi.json`, which needs a key where the rest does; `GET /docs`: a page that shows it, and asks for the key.
 
-A route that no table knows, such as one of a plug-in, is there with its path and method.
+The document describes the routes of the server by the tables of `wire/schemas`. A route that no table knows, such as one of a
+plug-in, is there with its path and method.
 """
 
 import re
@@ -10,9 +11,14 @@ from importlib import import_module
 from importlib.metadata import version
 from pkgutil import iter_modules
 
+from starlette.requests import Request
+from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from callsmith.core.values import Json
+from callsmith.server.http.streams import JsonResponse
+from callsmith.server.routes.page import page_file
+from callsmith.server.service import Service
 from callsmith.wire import schemas
 from callsmith.wire.declare.notation import Schema, parse_types
 from callsmith.wire.declare.operation import Operation, term_schema
@@ -21,8 +27,18 @@ _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 _JSON = "application/json"
 
 
+def routes(service: Service) -> list[Route]:
+    async def document(request: Request) -> Response:
+        return JsonResponse(write_document(request.app.routes, has_keys=bool(service.settings.keys)))
+
+    async def page(request: Request) -> Response:
+        return page_file(request, "docs.html")
+
+    shown = [Route("/docs", page)] if service.settings.page else []
+    return [Route("/openapi.json", document), *shown]
+
+
 def write_document(routes: Iterable[BaseRoute], *, has_keys: bool) -> dict[str, Json]:
-    """The document for these routes."""
     known, components = _tables()
     paths: dict[str, dict[str, Json]] = {}
     for method, path in _list_served(routes):

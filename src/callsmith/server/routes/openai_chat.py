@@ -1,28 +1,34 @@
 """`POST /v1/chat/completions` and the list of models, which is given in the caller's own dialect."""
 
 import time
-from collections.abc import AsyncIterator, Iterable
+from collections.abc import Iterable
 from dataclasses import replace
 from uuid import uuid4
 
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
-from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Stopped
 from callsmith.core.values import Json
-from callsmith.server.http.dialects import dialect_of
-from callsmith.server.http.frames import CachedFrames, encode, failure_frame
-from callsmith.server.http.streams import JsonResponse, unless_disconnected
-from callsmith.server.routes.openai_chat.choices import answer_choices
+from callsmith.server.http.errors import OPENAI, dialect_of
+from callsmith.server.http.streams import (
+    CachedFrames,
+    JsonResponse,
+    collect_items,
+    encode_frames,
+    merge_streams,
+    unless_disconnected,
+    write_frames,
+)
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
-from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, read_extensions
+from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, ToolOptions, read_extensions
 from callsmith.wire.model_list import QUERY, write_codex_models
-from callsmith.wire.openai.chat import read_request
-from callsmith.wire.openai.chat_events import ChunkWriter, Heading, write_response
-from callsmith.wire.openai.common import write_failure
+from callsmith.wire.openai.chat import ChatRequest, read_request
+from callsmith.wire.openai.chat_events import ChoicesWriter, ChunkWriter, Heading, write_choices, write_response
 from callsmith.wire.sse import DONE, write_frame
 
 # What other servers have and this one has not.
@@ -31,7 +37,6 @@ _EMBEDDINGS = ("/v1/embeddings", "/embeddings", "/embedding")
 
 
 def routes(service: Service) -> list[Route]:
-    """The routes of this dialect."""
     bodies = service.bodies
 
     async def completions(request: Request) -> Response:
@@ -45,11 +50,19 @@ def routes(service: Service) -> list[Route]:
         )
         extensions = AnswerExtensions(options.shows_events)
         if chat.n > 1:
-            return await answer_choices(service, replace(chat, request=model_request), heading, options, request)
+            return await _answer_choices(service, replace(chat, request=model_request), heading, options, request)
         events = service.answers.events(service.models.get(chat.model), model_request, options)
         if chat.stream:
-            return service.stream(_frames(events, heading, extensions), failure_frame)
-        said = await unless_disconnected(request.receive, _all(events, extensions))
+            writer = ChunkWriter(heading)
+            cached = CachedFrames[AnswerEvent](lambda event: encode_frames(_chunks(event, writer, extensions)))
+            frames = write_frames(events, cached.encode_event, lambda: _encode_end(writer.close()))
+            return service.stream(frames, OPENAI.write_failure_frame)
+        said: list[ModelEvent] = []
+        for event in await unless_disconnected(request.receive, collect_items(events)):
+            if isinstance(event, TOOL_EVENTS):
+                extensions.add(event)
+            else:
+                said.append(event)
         return JsonResponse(extensions.end(write_response(said, heading), whole=True))
 
     async def models(request: Request) -> Response:
@@ -62,7 +75,7 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse(dialect_of(request).write_model(service.models.describe(request.path_params["name"])))
 
     async def elsewhere(request: Request) -> Response:
-        return JsonResponse(write_failure(404, f"{request.url.path} is not served here: {_NOT_HERE}").body, status_code=404)
+        raise HTTPException(404, f"{request.url.path} is not served here: {_NOT_HERE}")
 
     return [
         # Without /v1 as well, as llama-server has them.
@@ -71,20 +84,6 @@ def routes(service: Service) -> list[Route]:
         Route("/v1/models/{name:path}", model),
         *(Route(path, elsewhere, methods=["GET", "POST"]) for path in _EMBEDDINGS),
     ]
-
-
-async def _frames(events: AsyncIterator[AnswerEvent], heading: Heading, extensions: AnswerExtensions) -> AsyncIterator[bytes]:
-    writer = ChunkWriter(heading)
-    frames = CachedFrames[AnswerEvent](lambda event: _encode_chunks(_chunks(event, writer, extensions)))
-    async with closing(events) as items:
-        async for event in items:
-            if frame := frames.encode_event(event):
-                yield frame
-    yield _encode_chunks(writer.close()) + write_frame(DONE.encode())
-
-
-def _encode_chunks(chunks: Iterable[Json]) -> bytes:
-    return b"".join(write_frame(encode(chunk)) for chunk in chunks)
 
 
 def _chunks(event: AnswerEvent, writer: ChunkWriter, extensions: AnswerExtensions) -> list[dict[str, Json]]:
@@ -100,12 +99,25 @@ def _chunks(event: AnswerEvent, writer: ChunkWriter, extensions: AnswerExtension
     return chunks
 
 
-async def _all(events: AsyncIterator[AnswerEvent], extensions: AnswerExtensions) -> list[ModelEvent]:
-    said: list[ModelEvent] = []
-    async with closing(events) as items:
-        async for event in items:
-            if isinstance(event, TOOL_EVENTS):
-                extensions.add(event)
-            else:
-                said.append(event)
-    return said
+async def _answer_choices(
+    service: Service, chat: ChatRequest, heading: Heading, options: ToolOptions, request: Request
+) -> Response:
+    """The response to a request that wants several answers (`n`): all at once, each a choice with a number of its own."""
+    model, sampling = service.models.get(chat.model), chat.request.sampling
+    if not service.tools.runs_no_tools(chat.request, options):
+        raise UsageError("n: the server's own tools must not run twice, so there can be only 1 answer", field="n")
+    # Each with a seed of its own: the same one would make them the same.
+    seeds = [None if sampling.seed is None else sampling.seed + number for number in range(chat.n)]
+    asked = [replace(chat.request, sampling=replace(sampling, seed=seed)) for seed in seeds]
+    events = merge_streams([service.answers.answer(model, model_request, options) for model_request in asked])
+    if chat.stream:
+        writer = ChoicesWriter(heading, chat.n)
+        frames = write_frames(events, lambda item: encode_frames(writer.write(*item)), lambda: _encode_end(writer.close()))
+        return service.stream(frames, OPENAI.write_failure_frame)
+    items = await unless_disconnected(request.receive, collect_items(events))
+    choices = [[event for number, event in items if number == choice] for choice in range(chat.n)]
+    return JsonResponse(write_choices(choices, heading))
+
+
+def _encode_end(chunks: Iterable[Json]) -> bytes:
+    return encode_frames(chunks) + write_frame(DONE.encode())

@@ -1,1 +1,0 @@
-"""Jobs of a server: calls that go on in the background, in its store."""
