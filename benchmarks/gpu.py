@@ -14,8 +14,8 @@ from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling
 from callsmith.engines.llama.engine import LlamaEngine
-from callsmith.engines.llama.gpu.devices import gpus
 from callsmith.engines.llama.libllama import load
+from callsmith.engines.llama.placement import gpus
 from callsmith.engines.llama_builds.locate import locate
 from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel

@@ -31,7 +31,7 @@ from callsmith.engines.transformers.attention import NAME
 from callsmith.engines.transformers.checkpoint import Checkpoint, describe
 from callsmith.engines.transformers.context import Context
 from callsmith.engines.transformers.engine import TransformersEngine
-from callsmith.engines.transformers.masking import FIRST_QUOTE, apply_masks
+from callsmith.engines.transformers.masks import FIRST_QUOTE, apply_masks
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Alt, Grammar, JsonValue, Lit, Many, Seq
 

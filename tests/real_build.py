@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callsmith.engines.llama_builds.machine import this_machine
-from callsmith.engines.llama_builds.table import BUILDS, Build
+from callsmith.engines.llama_builds.builds import BUILDS, Build, this_machine
 from callsmith.models.library_builds import Installer
 
 CPU_BUILD = next((build for build in BUILDS if build.accelerator == "cpu" and not this_machine().obstacle(build)), None)

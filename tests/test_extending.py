@@ -235,9 +235,9 @@ INSIDE_TOYS = {
         },
     ),
     "a build of llama.cpp": Toy(
-        "from callsmith.engines.llama_builds.table import BUILDS\n'toy' in [build.name for build in BUILDS]",
+        "from callsmith.engines.llama_builds.builds import BUILDS\n'toy' in [build.name for build in BUILDS]",
         {
-            "engines/llama_builds/table.py": "from dataclasses import replace\n"
+            "engines/llama_builds/builds.py": "from dataclasses import replace\n"
             "BUILDS = (*BUILDS, replace(BUILDS[0], name='toy'))\n"
         },
     ),

@@ -12,7 +12,7 @@ pytest.importorskip("llguidance")
 from callsmith.core.errors import GrammarFailed, UsageError
 from callsmith.core.values import Choice, Output, Sampling, Tool
 from callsmith.engines.decoding.compiler import Compiler
-from callsmith.engines.decoding.trial.trials import STACK, Cancellation, Cancelled
+from callsmith.engines.decoding.trials import STACK, Cancellation, Cancelled
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.prompt import Prompt
@@ -56,7 +56,7 @@ def test_what_is_beyond_the_bounds_is_refused_before_it_is_compiled(output: Outp
 PROGRAM = """
 from callsmith.core.errors import UsageError
 from callsmith.engines.decoding.compiler import Compiler
-from callsmith.engines.decoding.trial.trials import Cancellation
+from callsmith.engines.decoding.trials import Cancellation
 from tests.attack import test_grammar_bombs as bombs
 from tests.grammar.sampling import vocabulary
 

@@ -7,10 +7,10 @@ import pytest
 
 from callsmith.cli import doctor
 from callsmith.engines.llama import libllama
-from callsmith.engines.llama.gpu import devices
-from callsmith.engines.llama.gpu.tiny_model import write_tiny_model
-from callsmith.engines.llama_builds import machine as machines
-from callsmith.engines.llama_builds.table import BUILDS
+from callsmith.engines.llama import placement as devices
+from callsmith.engines.llama.trial_decode import write_tiny_model
+from callsmith.engines.llama_builds import builds as machines
+from callsmith.engines.llama_builds.builds import BUILDS
 from tests.small import small_file
 
 SCRIPTED = ("doctor", "--model", "scripted:Hi")

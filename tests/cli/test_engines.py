@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("xllamacpp")
 
+from callsmith.engines.llama_builds import builds as machines
 from callsmith.engines.llama_builds import locate as locating
-from callsmith.engines.llama_builds import machine as machines
-from callsmith.engines.llama_builds.proof import prove
-from callsmith.engines.llama_builds.table import BUILDS
+from callsmith.engines.llama_builds.builds import BUILDS
+from callsmith.engines.llama_builds.locate import prove
 from callsmith.models import library_builds
 from tests.real_build import CPU_BUILD, needs_real_build
 

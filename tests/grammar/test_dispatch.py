@@ -16,7 +16,7 @@ from callsmith.core.events import Text, Thought
 from callsmith.core.values import Call, Choice, Tool
 from callsmith.engines.decoding.compiler import Compiler, TriggeredConstraint
 from callsmith.engines.decoding.relay import RelayConstraint
-from callsmith.engines.decoding.trial.trials import Cancellation
+from callsmith.engines.decoding.trials import Cancellation
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write

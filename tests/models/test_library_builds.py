@@ -13,10 +13,8 @@ from pathlib import Path
 import pytest
 
 from callsmith.core.errors import Unavailable
-from callsmith.engines.llama_builds.locate import VARIABLE, failure_of, library_in
-from callsmith.engines.llama_builds.machine import this_machine
-from callsmith.engines.llama_builds.proof import Proof, prove, remembered
-from callsmith.engines.llama_builds.table import Build, Package
+from callsmith.engines.llama_builds.builds import Build, Package, this_machine
+from callsmith.engines.llama_builds.locate import VARIABLE, Proof, failure_of, library_in, prove, remembered
 from callsmith.models import library_builds
 from callsmith.models.library_builds import Installer, remove_build
 

@@ -4,11 +4,11 @@ import json
 import logging
 
 from callsmith.core.values import Json
-from callsmith.engines.completions.model_folder import read_tokenizer_config
+from callsmith.engines.completions.tokenizer import read_tokenizer_config
 from callsmith.formats import format_named
 from callsmith.formats.huggingface.write import format_to_response_template
 from callsmith.formats.prompt.template import CHATML, Template
-from callsmith.models.speech import find_speech
+from callsmith.models.opening import find_speech
 from tests.cli.test_formats import HERMES
 
 DOTS: Json = format_to_response_template(format_named("dots"), "<|im_start|>assistant\n").template

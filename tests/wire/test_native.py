@@ -14,8 +14,8 @@ from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.targets.gbnf import to_gbnf
 from callsmith.models.local import LocalModel
+from callsmith.models.opening import find_speech
 from callsmith.models.presets import preset_for
-from callsmith.models.speech import find_speech
 from callsmith.wire.anthropic import messages
 from callsmith.wire.ollama import requests
 from callsmith.wire.openai import chat, responses

@@ -25,9 +25,9 @@ from callsmith.formats.prompt.template import Template
 from callsmith.formats.write import literal_text
 from callsmith.grammar.nodes import Grammar
 from callsmith.models.grammars import Grammars
+from callsmith.models.opening import find_speech
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import preset_for
-from callsmith.models.speech import find_speech
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,9 +123,8 @@ def _attempt(what: str, look: Callable[[], str | Finding]) -> Finding:
 
 def _library() -> Finding:
     from callsmith.engines.llama.libllama import load
+    from callsmith.engines.llama_builds.builds import BUILDS, this_machine
     from callsmith.engines.llama_builds.locate import VARIABLE, locate
-    from callsmith.engines.llama_builds.machine import this_machine
-    from callsmith.engines.llama_builds.table import BUILDS
 
     machine = this_machine()
     located = locate(machine)
@@ -139,10 +138,10 @@ def _library() -> Finding:
 
 
 def _gpu() -> Finding:
-    from callsmith.engines.llama.gpu.devices import gpus
     from callsmith.engines.llama.libllama import load
+    from callsmith.engines.llama.placement import gpus
+    from callsmith.engines.llama_builds.builds import this_machine
     from callsmith.engines.llama_builds.locate import unused_gpu
-    from callsmith.engines.llama_builds.machine import this_machine
 
     if devices := gpus(load()):
         free = ", ".join(f"{device}, {device.free / 2**30:.0f} GiB free" for device in devices)
@@ -216,9 +215,8 @@ def _memory(file: Path) -> Finding:
 
 def _placement(file: Path) -> str:
     """Which GPUs would be used for the model in this file; empty if none."""
-    from callsmith.engines.llama.gpu.devices import gpus
-    from callsmith.engines.llama.gpu.layers import place
     from callsmith.engines.llama.libllama import load
+    from callsmith.engines.llama.placement import gpus, place
 
     try:
         return str(place(file, gpus(load())))

@@ -12,9 +12,8 @@ from callsmith.cli.terminal.output import echo, echo_json, echo_lines, print_tab
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from callsmith.engines.llama_builds.builds import Build, Machine
     from callsmith.engines.llama_builds.locate import Located
-    from callsmith.engines.llama_builds.machine import Machine
-    from callsmith.engines.llama_builds.table import Build
 
 app = typer.Typer(
     name="engines",
@@ -32,7 +31,7 @@ def list_engines(
     if context.invoked_subcommand:
         return
     from callsmith.engines import describe_engines
-    from callsmith.engines.llama_builds.machine import this_machine
+    from callsmith.engines.llama_builds.builds import this_machine
 
     engines = describe_engines()
     machine = this_machine()
@@ -62,8 +61,8 @@ def install(
     """Install a build of llama.cpp: fetch it, verify it, and decode a few tokens with it. Models use it from then on."""
     from callsmith.core.errors import Unavailable, UsageError
     from callsmith.engines import find_engine
+    from callsmith.engines.llama_builds.builds import this_machine
     from callsmith.engines.llama_builds.locate import failure_of, unused_gpu
-    from callsmith.engines.llama_builds.machine import this_machine
 
     find_engine("llama")  # says so where its extra is missing
     if source and not source.is_dir():
@@ -109,8 +108,7 @@ class BuildRow:
 
 
 def _row(build: "Build", machine: "Machine", located: "Located | None") -> BuildRow:
-    from callsmith.engines.llama_builds.locate import failure_of, library_in, reason_against
-    from callsmith.engines.llama_builds.proof import proof_of
+    from callsmith.engines.llama_builds.locate import failure_of, library_in, proof_of, reason_against
 
     installed = library_in(build.folder) is not None
     state = reason_against(build, machine)
@@ -182,7 +180,7 @@ def _install(build: "Build", force: bool, source: Path | None, machine: "Machine
 
 
 def _builds() -> "tuple[Build, ...]":
-    from callsmith.engines.llama_builds.table import BUILDS
+    from callsmith.engines.llama_builds.builds import BUILDS
 
     return BUILDS
 

@@ -15,12 +15,9 @@ from importlib.util import find_spec
 from pathlib import Path, PurePosixPath
 
 from callsmith.core.errors import Unavailable
-from callsmith.engines.llama_builds.locate import library_in, reason_against
-from callsmith.engines.llama_builds.machine import Machine, this_machine
-from callsmith.engines.llama_builds.proof import forget, prove
-from callsmith.engines.llama_builds.table import Build, Package
-from callsmith.models.weights.disk import alone, beside, digest_of, require_room
-from callsmith.models.weights.watch import run_watched
+from callsmith.engines.llama_builds.builds import Build, Machine, Package, this_machine
+from callsmith.engines.llama_builds.locate import forget, library_in, prove, reason_against
+from callsmith.models.weights.disk import alone, beside, digest_of, require_room, run_watched
 
 _UNPACKED = 5  # how many times as much room the files of a tarball take, at most
 Progress = Callable[[int, int], None]  # bytes so far, and of how many

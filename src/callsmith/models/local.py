@@ -34,16 +34,15 @@ from callsmith.models.answers.deciding import (
     AnswerPlan,
     Decider,
     add_decision,
+    ask_for_words,
     make_judge,
     margin,
     report_decision,
+    take_back_invented_calls,
 )
-from callsmith.models.answers.enforcement import Enforcement
 from callsmith.models.answers.normalizer import AnswerNormalizer
-from callsmith.models.answers.reading import EngineAnswer, Stage, pass_through
-from callsmith.models.answers.steps import StepRecorder
-from callsmith.models.answers.validator import AnswerValidator, UnenforcedOf, nothing_unenforced
-from callsmith.models.answers.words import ask_for_words, take_back_invented_calls
+from callsmith.models.answers.reading import EngineAnswer, Stage, StepRecorder, pass_through
+from callsmith.models.answers.validator import AnswerValidator, Enforcement, UnenforcedOf, nothing_unenforced
 from callsmith.models.grammars import AnswerGrammar, Grammars, grammar_text
 from callsmith.models.plain_text import LocalTokenizer, continue_text
 from callsmith.models.traits import NOTHING_KNOWN, Traits, describe_local

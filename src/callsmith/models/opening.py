@@ -1,5 +1,6 @@
 """`open_model`: a model spec, as users write it behind `--model`, becomes a model that answers."""
 
+import logging
 import re
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -12,9 +13,11 @@ from callsmith.core.values import ChoicePolicy, InReasoning, Json, Repair, Sampl
 from callsmith.engines import accepted_options, find_description, find_engine
 from callsmith.engines.port import Engine, EngineInfo
 from callsmith.engines.upstream import Upstream
-from callsmith.formats import format_named
+from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
-from callsmith.formats.inference.detect import shows_reasoning
+from callsmith.formats.huggingface.read import format_from_response_template
+from callsmith.formats.inference.detect import detect, shows_reasoning
+from callsmith.formats.inference.infer import Inferred, infer
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.models.local import LocalModel
@@ -22,7 +25,6 @@ from callsmith.models.plugins import load_presets
 from callsmith.models.presets import Preset, preset_for
 from callsmith.models.remote.model import RemoteModel, RemoteTraits, model_names
 from callsmith.models.remote.providers import KEY_VARIABLE, RemoteSpec, api_key, parse_spec
-from callsmith.models.speech import Speech, find_speech
 from callsmith.models.tool_prompts import tool_prompt_named
 from callsmith.models.traits import Traits, describe_local
 from callsmith.models.weights.catalogue import Entry, catalogue
@@ -32,6 +34,49 @@ from callsmith.models.weights.hub import HUB_SCHEME
 from callsmith.models.weights.measured import Measured, find_measured
 from callsmith.wire.upstream.dialects import UpstreamDialect, dialect_named
 from callsmith.wire.upstream.quirks import Quirks
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Speech:
+    """How a model writes: the format of its calls, formats it is also read in, and whether it may make several calls at once."""
+
+    format: Format
+    also: tuple[Format, ...] = ()
+    parallel: bool = True
+
+
+def find_speech(
+    chosen: str | None, template: Template | None, preset: Preset | None, response_template: Json = None
+) -> Speech | None:
+    """The format the user has chosen, else the one the template shows, else that of the preset; None if nothing shows one.
+
+    `template` is None where it shows nothing of the model: it is one of ours, or a guess. `response_template` is Hugging Face's
+    description of the model's answers, where it comes with one: it counts where no known format reads the template as well.
+    """
+    if chosen:
+        return Speech(format_named(chosen))
+    described = _described_format(response_template)
+    if template and (found := detect(template, (*formats().values(), *described))):
+        return Speech(found.format)
+    if described:
+        return Speech(described[0])
+    if template and isinstance(inferred := infer(template), Inferred):
+        return Speech(inferred.format)
+    return Speech(preset.formats[0], preset.formats[1:], preset.parallel) if preset else None
+
+
+def _described_format(response_template: Json) -> tuple[Format, ...]:
+    """The format of a response template, if there is one; what no format can express is said, and not used."""
+    if response_template is None:
+        return ()
+    try:
+        return (format_from_response_template(response_template),)
+    except UsageError as error:
+        _log.warning("the model's response_template is not used: %s", error)
+        return ()
+
 
 FALLBACK = "generic-xml"  # for models that were never taught a format of their own
 WEIGHTS_SCHEME = "llama"  # the engine that opens GGUF files

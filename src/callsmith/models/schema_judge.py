@@ -16,7 +16,7 @@ from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Json, Output, Schema
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.decoding.matcher import Constraint
-from callsmith.engines.decoding.trial.trials import pool_with_stack
+from callsmith.engines.decoding.trials import pool_with_stack
 from callsmith.engines.decoding.vocabulary import ByteVocabulary
 from callsmith.formats.algebra import Format
 from callsmith.grammar.limits import refusing_depth

@@ -150,6 +150,24 @@ def as_count(value: Json) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
 
 
+def as_object(value: Json) -> Mapping[str, Json]:
+    """The value, if it is an object; else an empty one."""
+    return cast("Mapping[str, Json]", value) if isinstance(value, Mapping) else {}
+
+
+def as_list(value: Json) -> list[Json]:
+    return cast("list[Json]", value) if isinstance(value, list) else []
+
+
+def as_text(value: Json) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def as_ids(value: Json) -> tuple[int, ...]:
+    """The ids in a list; what is none is left out."""
+    return tuple(one for one in as_list(value) if isinstance(one, int) and not isinstance(one, bool))
+
+
 def counted(prompt: Json, completion: Json, cached: Json = 0, reasoning: Json = 0) -> Usage:
     """Counts of tokens as another server sends them; a part is no more than the whole."""
     whole = as_count(prompt), as_count(completion)

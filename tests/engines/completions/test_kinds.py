@@ -26,8 +26,8 @@ from callsmith.core.errors import (
 )
 from callsmith.core.values import Sampling, TokenBias, Usage
 from callsmith.engines import open_engine
-from callsmith.engines.completions import special_tokens
-from callsmith.engines.completions.model_folder import find_tokenizer_files
+from callsmith.engines.completions import tokenizer
+from callsmith.engines.completions.tokenizer import find_tokenizer_files
 from callsmith.engines.port import Engine, Finished, Piece
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
@@ -42,7 +42,7 @@ PLAIN = Sampling(max_tokens=100)
 
 @pytest.fixture(autouse=True)
 def small_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(special_tokens, "_STEP", 500)  # tokens that are asked for at once
+    monkeypatch.setattr(tokenizer, "_STEP", 500)  # tokens that are asked for at once
 
 
 async def pieces_of(engine: Engine, sampling: Sampling = PLAIN, grammar: Grammar | None = None) -> list[Piece | Finished]:

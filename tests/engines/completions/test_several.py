@@ -16,7 +16,7 @@ from callsmith.core.errors import Unavailable
 from callsmith.core.events import Text
 from callsmith.core.values import Message, Request, Sampling
 from callsmith.engines import open_engine
-from callsmith.engines.completions import special_tokens
+from callsmith.engines.completions import tokenizer
 from callsmith.formats import format_named
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.formats.prompt.template import Template
@@ -31,7 +31,7 @@ PLAIN = Sampling(max_tokens=100)
 
 @pytest.fixture(autouse=True)
 def small_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(special_tokens, "_STEP", 500)  # tokens that are asked for at once
+    monkeypatch.setattr(tokenizer, "_STEP", 500)  # tokens that are asked for at once
 
 
 def breaking_off(server: ScriptedServer, words: str) -> Callable[[HttpRequest], Awaitable[Response]]:

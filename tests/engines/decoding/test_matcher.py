@@ -12,7 +12,7 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.values import Call, Choice, Tool
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.decoding.matcher import Constraint
-from callsmith.engines.decoding.trial.trials import Cancellation
+from callsmith.engines.decoding.trials import Cancellation
 from callsmith.formats import format_named
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for

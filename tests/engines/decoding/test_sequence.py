@@ -14,8 +14,7 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, UsageError
 from callsmith.core.values import Sampling, TokenBias
-from callsmith.engines.decoding.penalties import Adjustment, adjustment_for, check_bias
-from callsmith.engines.decoding.sequence import Sampler, Sequence
+from callsmith.engines.decoding.sequence import Adjustment, Sampler, Sequence, adjustment_for, check_bias
 from callsmith.engines.port import with_defaults
 from tests.effort import tries
 

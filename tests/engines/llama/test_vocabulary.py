@@ -9,7 +9,7 @@ pytest.importorskip("xllamacpp")
 
 from llguidance import LLMatcher
 
-from callsmith.engines.decoding.token_cache import LONG, SafeCuts
+from callsmith.engines.decoding.vocabulary import LONG, SafeCuts
 from callsmith.engines.llama.gguf import GgufVocabulary
 from callsmith.engines.lru import LRU
 from callsmith.formats.prompt.prompt import Prompt

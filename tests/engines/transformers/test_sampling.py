@@ -12,7 +12,7 @@ import torch
 
 from callsmith.core.values import Sampling
 from callsmith.engines.decoding.sequence import Sampler
-from callsmith.engines.transformers.masking import FIRST_QUOTE, MASKED, UNMASKED, apply_masks
+from callsmith.engines.transformers.masks import FIRST_QUOTE, MASKED, UNMASKED, apply_masks
 from callsmith.engines.transformers.sampling import draw
 
 pytestmark = pytest.mark.torch

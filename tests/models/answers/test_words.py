@@ -9,7 +9,7 @@ import pytest
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, Text, Thought
 from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Choice, Message, Request, TokenLogprob, Tool, Usage
-from callsmith.models.answers.words import INVENTED, ask_for_words, take_back_invented_calls
+from callsmith.models.answers.deciding import INVENTED, ask_for_words, take_back_invented_calls
 
 SIZES = (1, 2, 3, 5, 11, 1000)
 INSTEAD = (Started(Usage(3)), Text("In "), Text("words."), Stopped("stop", Usage(3, 2)))

@@ -12,7 +12,7 @@ pytest.importorskip("aiohttp")
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text
 from callsmith.core.ports import model_info
 from callsmith.core.values import Call, Choice, Request
-from callsmith.engines.completions import special_tokens
+from callsmith.engines.completions import tokenizer
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import Template
 from callsmith.models.local import LocalModel, Traits
@@ -135,7 +135,7 @@ async def test_the_gateway_guards_a_model_by_a_preset_of_the_operators(tmp_path:
 
 @pytest.mark.parametrize("kind", KINDS)
 async def test_raw_completions_of_every_server_are_guarded(kind: Kind, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(special_tokens, "_STEP", 500)
+    monkeypatch.setattr(tokenizer, "_STEP", 500)
     call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bonn"}}\n</tool_call>'
     async with opened(ScriptedServer(kind, says=[call, "It is mild."])) as engine:
         model = LocalModel(engine, format_named("hermes"), Template(TEMPLATE), Traits(guards=("small",)))

@@ -11,7 +11,7 @@ import json
 import logging
 import os
 import re
-from collections.abc import AsyncGenerator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from dataclasses import replace
 from hashlib import blake2b
 from typing import Final, cast
@@ -20,21 +20,9 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import GrammarRefused, ModelError, PromptTooLong, Rejected, UnknownName, UsageError
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.engines.completions.llama_server import LlamaServer
-from callsmith.engines.completions.logprobs import TokenAligner
-from callsmith.engines.completions.pieces import SpecialSplitter
-from callsmith.engines.completions.server import (
-    Chunk,
-    Description,
-    Job,
-    Object,
-    Progress,
-    Server,
-    as_object,
-    as_text,
-    list_models,
-    translate,
-)
+from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, list_models, translate
 from callsmith.engines.completions.sglang import Sglang
+from callsmith.engines.completions.tokens import SpecialSplitter, TokenAligner
 from callsmith.engines.completions.vllm import Vllm
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import EngineInfo, Finished, Piece
@@ -44,16 +32,12 @@ from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.upstream import RequestFields
+from callsmith.wire.fields import as_object, as_text
 from callsmith.wire.sse import DONE, FrameReader
 
 logger = logging.getLogger(__name__)
 
-KINDS: Final[Mapping[str, Callable[[Upstream, str], Server]]] = {
-    "llama-server": LlamaServer,
-    "vllm": Vllm,
-    "sglang": Sglang,
-}
-_OWNERS: Final = {"llamacpp": "llama-server", "vllm": "vllm", "sglang": "sglang"}  # what each kind says in its list of models
+KINDS: Final[Mapping[str, type[CompletionServer]]] = {kind.kind: kind for kind in (LlamaServer, Vllm, Sglang)}
 _SPEC: Final = re.compile(r"(?:([a-z-]+)\+)?(https?://[^#]+?)(?:/v1)?/?(?:#(.+))?")
 _ENDLESS: Final = 1 << 20  # tokens of an answer, where neither the request nor the context limits it
 _GRAMMARS: Final = 64  # of which the request fields are cached
@@ -85,27 +69,27 @@ def open(
         probe="v1/models",
     )
 
-    async def describe() -> tuple[Server, Description, bool]:
+    async def describe() -> tuple[CompletionServer, EngineInfo, bool]:
         try:
             listed = list_models(await _when_loaded(upstream))
-            server = KINDS[kind or _find_kind(url, listed)](upstream, model)
-            described = await server.describe()
-            return server, described, await _enforces_grammars(upstream, server, described)
+            server = (KINDS[kind] if kind else _find_kind(url, listed))(upstream, model)
+            info = await server.describe()
+            return server, info, await _enforces_grammars(upstream, server, info)
         except ModelError as error:
             raise translate(error, None) from error
 
-    server, described, is_enforcing = upstream.wait_for(describe)
-    if described.template is None:
+    server, info, is_enforcing = upstream.wait_for(describe)
+    if info.template is None:
         logger.warning(
             "%s does not say its chat template: unless you give it (--chat-template), it is that of the model's name, or ChatML",
             url,
         )
-    return CompletionsEngine(upstream, server, described, context=context, is_enforcing=is_enforcing)
+    return CompletionsEngine(upstream, server, info, context=context, is_enforcing=is_enforcing)
 
 
-async def _enforces_grammars(upstream: Upstream, server: Server, described: Description) -> bool:
+async def _enforces_grammars(upstream: Upstream, server: CompletionServer, info: EngineInfo) -> bool:
     """Whether the server enforces a grammar: a word that no model would begin with is asked for, and it comes or not."""
-    engine = CompletionsEngine(upstream, server, described)
+    engine = CompletionsEngine(upstream, server, info)
     said: list[str] = []
     try:
         async with closing(engine.generate(Prompt("1 + 1 ="), Sampling(temperature=0.0, max_tokens=4), _PROBE)) as answer:
@@ -134,12 +118,12 @@ async def _when_loaded(upstream: Upstream) -> Json:
             seconds -= _PAUSE
 
 
-def _find_kind(url: str, models: Sequence[Object]) -> str:
+def _find_kind(url: str, models: Sequence[Object]) -> type[CompletionServer]:
     """The kind of a server, by what its list of models says of their owner."""
     owners = [as_text(one.get("owned_by")) for one in models]
-    for owner in owners:
-        if owner in _OWNERS:
-            return _OWNERS[owner]
+    for kind in KINDS.values():
+        if kind.owner in owners:
+            return kind
     said = f"says that {owners[0]!r} owns its models" if owners else "lists no models"
     raise UsageError(
         f"{url} {said}, which is none of {', '.join(KINDS)}; if it is one, say so: completions:{next(iter(KINDS))}+{url}"
@@ -150,26 +134,25 @@ class CompletionsEngine:
     """A server that continues text, as an `Engine`."""
 
     def __init__(
-        self, upstream: Upstream, server: Server, described: Description, *, context: int | None = None, is_enforcing: bool = True
+        self,
+        upstream: Upstream,
+        server: CompletionServer,
+        info: EngineInfo,
+        *,
+        context: int | None = None,
+        is_enforcing: bool = True,
     ) -> None:
         self._upstream = upstream
         self._server = server
-        self._described = described
         self._fields: IdentityLRU[RequestFields] = IdentityLRU(_GRAMMARS)
         self._refused: LRU[bool] = LRU(_GRAMMARS)  # hashes of request fields
-        limits = [one for one in (described.context, context) if one]
-        self.info = EngineInfo(
-            name=described.name,
-            description=" ".join(filter(None, (described.text, f"behind {server.kind}"))),
-            context=min(limits, default=None),
-            template=described.template,
-            response_template=described.response_template,
-            bos=described.bos,
-            eos=described.eos,
-            specials=described.specials,
+        self.info = replace(
+            info,
+            description=" ".join(filter(None, (info.description, f"behind {server.kind}"))),
+            context=min((limit for limit in (info.context, context) if limit), default=None),
             unenforced=self._unenforced,
             is_enforcing=is_enforcing,
-            write_grammar=lambda grammar: json.dumps(self._constrain(grammar).body, ensure_ascii=False, indent=2),
+            write_grammar=self._write_grammar,
             logprobs=True,
             spells_specials=True,
             upstreams=upstream.replicas,
@@ -209,18 +192,16 @@ class CompletionsEngine:
                     return
 
     async def count(self, text: str) -> int:
-        """How many tokens the text has."""
         (tokens,) = await self._server.tokenize([text])
         return len(tokens)
 
     async def close(self) -> None:
-        """Close all connections."""
         await self._upstream.close()
 
     async def _job(self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None) -> Job:
         pieces = [piece for piece in prompt.pieces if piece] or [""]
-        if self._described.adds_bos:
-            pieces[0] = pieces[0].removeprefix(self._described.bos)
+        if self._server.adds_bos:
+            pieces[0] = pieces[0].removeprefix(self.info.bos)
         return Job(
             await self._server.prompt(pieces),
             sampling,
@@ -237,7 +218,7 @@ class CompletionsEngine:
             return wanted
         if wanted is not None and wanted + sum(len(piece.encode("utf-8", "replace")) for piece in pieces) < context:
             return wanted
-        used = sum(map(len, await self._server.tokenize(pieces))) + self._described.adds_bos
+        used = sum(map(len, await self._server.tokenize(pieces))) + self._server.adds_bos
         if used >= context:
             raise PromptTooLong(used, context)
         return min(wanted or context, context - used)
@@ -248,6 +229,9 @@ class CompletionsEngine:
             begun = replace(grammar, prefix=grammar.prefix + prefilled, triggers=())
             return self._server.constrain(begun, self.info.specials)
         return self._fields.get_or_make((grammar,), lambda: self._server.constrain(grammar, self.info.specials))
+
+    def _write_grammar(self, grammar: Grammar) -> str:
+        return json.dumps(self._constrain(grammar).body, ensure_ascii=False, indent=2)
 
     def _unenforced(self, grammar: Grammar) -> Sequence[tuple[str, str]] | None:
         """What the server does not enforce of a grammar; None if it has refused it, or would."""

@@ -8,49 +8,30 @@ that are parts of one character only the last is told, with all its bytes.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
-from callsmith.core.values import Json, TokenLogprob, Usage
-from callsmith.engines.completions.logprobs import read_token
-from callsmith.engines.completions.server import (
-    SAMPLING,
-    Chunk,
-    CompletionServer,
-    Description,
-    Job,
-    Object,
-    Progress,
-    as_ids,
-    as_list,
-    as_object,
-    as_text,
-    write_sampling,
-)
-from callsmith.engines.completions.special_tokens import find_specials
+from callsmith.core.values import Json, TokenLogprob
+from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, write_sampling
+from callsmith.engines.completions.tokenizer import find_specials
+from callsmith.engines.completions.tokens import read_token
+from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_llama_server
-from callsmith.wire.fields import as_count
-
-_SAMPLING: Final = {
-    **SAMPLING,
-    "typical_p": "typical_p",
-    "repetition_penalty": "repeat_penalty",
-    "penalty_window": "repeat_last_n",
-}
+from callsmith.wire.fields import as_count, as_ids, as_list, as_object, as_text, counted
 
 
 class LlamaServer(CompletionServer):
     """A llama-server. One that routes between several models is told the model in every request."""
 
-    kind = "llama-server"
+    kind, owner = "llama-server", "llamacpp"
     needs_room = False
 
     def __init__(self, upstream: Upstream, model: str = "") -> None:
         super().__init__(upstream, model)
         self._specials: Mapping[int, str] = {}
 
-    async def describe(self) -> Description:
+    async def describe(self) -> EngineInfo:
         """Its properties, and the special tokens, for which the tokenizer is asked."""
         model = self._model.get("model", "")
         listed = await self._listed_model()
@@ -61,30 +42,32 @@ class LlamaServer(CompletionServer):
         size = as_count(meta.get("n_vocab")) or None
         specials = await find_specials(self.tokenize, self._detokenize, size, (bos, eos)) if size else {}
         self._specials = {token: text for text, token in specials.items()}
-        begun = await self._tokens("a", add_special=True)
+        (begun,) = await self.tokenize(["a"], add_special=True)
+        self.adds_bos = bool(bos) and begun[:1] == [specials.get(bos)]
         path = as_text(props.get("model_path")) or as_text(listed.get("id"))
-        return Description(
+        return EngineInfo(
             name=model or path.replace("\\", "/").rpartition("/")[2].removesuffix(".gguf"),
-            text=as_text(props.get("model_ftype")),
+            description=as_text(props.get("model_ftype")),
             context=as_count(settings.get("n_ctx")) or as_count(meta.get("n_ctx")) or None,
             template=as_text(props.get("chat_template")) or None,
             bos=bos,
             eos=eos,
-            adds_bos=bool(bos) and begun[:1] == [specials.get(bos)],
             specials=specials,
         )
 
-    async def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        return [await self._tokens(text) for text in texts]
+    async def tokenize(self, texts: Sequence[str], *, add_special: bool = False) -> list[list[int]]:
+        settings = {"add_special": add_special, "parse_special": True}
+        return [[*as_ids(await self._ask("tokenize", "tokens", content=text, **settings))] for text in texts]
 
     async def prompt(self, pieces: Sequence[str]) -> Object:
         """One text, or a mixture of ids and texts. A list of texts alone would be several prompts."""
         first, *others = pieces
-        return {"prompt": [*await self._tokens(first, add_special=True), *others] if others else first}
+        return {"prompt": [*await self._prompt_ids(first), *others] if others else first}
 
     def request(self, job: Job) -> tuple[str, dict[str, Any]]:
         """Stop strings are searched for here and not there, where text that may become one would be withheld with its ids."""
         sampling = job.sampling
+        others = ("typical_p", "penalty_window")
         body: dict[str, Any] = {
             **job.prompt,
             "n_predict": -1 if job.room is None else job.room,
@@ -92,7 +75,7 @@ class LlamaServer(CompletionServer):
             "return_tokens": True,
             "cache_prompt": not job.cache_salt,  # it has no salts
             **self._model,
-            **write_sampling(sampling, _SAMPLING),
+            **write_sampling(sampling, others, repetition_penalty="repeat_penalty", penalty_window="repeat_last_n"),
             **job.grammar,
         }
         if sampling.logit_bias:
@@ -106,8 +89,8 @@ class LlamaServer(CompletionServer):
 
     def read(self, data: Object, progress: Progress) -> Chunk | None:
         self._check(data)
-        cached = as_count(as_object(data.get("timings")).get("cache_n"))
-        usage = Usage(as_count(data.get("tokens_evaluated")), as_count(data.get("tokens_predicted")), cached)
+        cached = as_object(data.get("timings")).get("cache_n")
+        usage = counted(data.get("tokens_evaluated"), data.get("tokens_predicted"), cached)
         end = None
         if data.get("stop") is True:
             is_cut = data.get("stop_type") == "limit" or data.get("stopped_limit") is True or data.get("truncated") is True
@@ -125,10 +108,6 @@ class LlamaServer(CompletionServer):
         special = self._specials.get(as_count(token.get("id")), "")
         top = [self._token(one) for one in as_list(token.get("top_logprobs"))]
         return read_token(data or as_text(token.get("token")) or special, token.get("logprob"), top)
-
-    async def _tokens(self, text: str, *, add_special: bool = False) -> list[int]:
-        settings = {"add_special": add_special, "parse_special": True}
-        return list(as_ids(await self._ask("tokenize", "tokens", content=text, **settings)))
 
     async def _detokenize(self, tokens: list[int]) -> str:
         return as_text(await self._ask("detokenize", "content", tokens=[*tokens]))

@@ -1,58 +1,32 @@
-"""The port of a server that continues text: what each kind of server has to say and to take, and what all of them share.
-
-    class Server(Protocol):
-        kind, needs_room
-        async def describe() -> Description
-        async def tokenize(texts) -> ids of each
-        async def prompt(pieces) -> request fields
-        def request(job) -> path and body
-        def read(data, progress) -> Chunk
-        def constrain(grammar) -> RequestFields
+"""A server that continues text: what each kind of server has to say and to take, and what all of them share.
 
 Nothing here knows of prompts, stop strings or pieces: `engine.py` does that for all kinds alike.
 """
 
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Final, Literal, Protocol, TypeAlias, cast
+from abc import ABC, abstractmethod
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError, list_names, shorten
 from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
+from callsmith.engines.completions.tokenizer import find_specials
+from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields
 from callsmith.wire.errors import reported_error
+from callsmith.wire.fields import as_count, as_list, as_object, as_text
 
 Object: TypeAlias = Mapping[str, Json]
 
-SAMPLING: Final = {  # what every kind of server calls alike
-    name: name
-    for name in (
-        *("temperature", "top_p", "top_k", "min_p", "seed"),
-        *("presence_penalty", "frequency_penalty", "repetition_penalty"),
-    )
-}
+_SAMPLING: Final = (
+    *("temperature", "top_p", "top_k", "min_p", "seed"),
+    *("presence_penalty", "frequency_penalty", "repetition_penalty"),
+)
 _TOO_LONG: Final = re.compile(r"context (?:length|size)|longer than the model", re.IGNORECASE)
 _NUMBER: Final = re.compile(r"\d[\d,]*")
-
-
-@dataclass(frozen=True, slots=True)
-class Description:
-    """What a server says of itself and of its model.
-
-    `adds_bos`: it puts the BOS before every prompt that is text. `specials` maps the text of special tokens to their ids.
-    """
-
-    name: str = ""
-    text: str = ""
-    context: int | None = None
-    template: str | None = None
-    response_template: Json = None
-    bos: str = ""
-    eos: str = ""
-    adds_bos: bool = False
-    specials: Mapping[str, int] = field(default_factory=dict[str, int])
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,6 +39,11 @@ class Job:
     grammar: Object = field(default_factory=dict[str, Json])
     session: str = ""
     cache_salt: str = ""
+
+    @property
+    def session_fields(self) -> dict[str, str]:
+        """The fields by which vLLM and SGLang know a conversation, and who may share a cache."""
+        return {name: value for name, value in (("session_id", self.session), ("cache_salt", self.cache_salt)) if value}
 
 
 @dataclass(slots=True)
@@ -90,47 +69,64 @@ class Chunk:
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
-class Server(Protocol):
-    """A kind of server. `needs_room`: it has to be told how long an answer may become, for its own default is short."""
+class CompletionServer(ABC):
+    """A kind of server. `owner` is what its list of models says of their owner. `needs_room`: it has to be told how long an
+    answer may become, for its own default is short. `adds_bos`: it puts the BOS before every prompt that is text. `_model` goes
+    with every request that names a model.
+    """
 
-    kind: str
-    needs_room: bool
-
-    async def describe(self) -> Description:
-        """Ask the server what it serves."""
-        ...
-
-    async def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        """The tokens of each text, without a BOS; what spells a special token is that token."""
-        ...
-
-    async def prompt(self, pieces: Sequence[str]) -> Object:
-        """The request fields of a prompt. No token spans two pieces. The server puts a BOS before it, if it adds one at all."""
-        ...
-
-    def request(self, job: Job) -> tuple[str, dict[str, Any]]:
-        """The path and the body that ask for a streamed completion."""
-        ...
-
-    def read(self, data: Object, progress: Progress) -> Chunk | None:
-        """What an event of the stream says; None if nothing of interest."""
-        ...
-
-    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
-        """The request fields that have the server enforce a grammar."""
-        ...
-
-
-class CompletionServer:
-    """What the kinds of servers share. `_model` goes with every request that names a model."""
+    kind: ClassVar[str]
+    owner: ClassVar[str]
+    needs_room: ClassVar[bool] = True
 
     def __init__(self, upstream: Upstream, model: str = "") -> None:
+        self.adds_bos = False
         self._upstream = upstream
         self._model = {"model": model} if model else {}
+
+    @abstractmethod
+    async def describe(self) -> EngineInfo:
+        """Ask the server what it serves."""
+
+    @abstractmethod
+    async def tokenize(self, texts: Sequence[str], *, add_special: bool = False) -> list[list[int]]:
+        """The tokens of each text, without a BOS unless it is added; what spells a special token is that token."""
+
+    @abstractmethod
+    async def _detokenize(self, tokens: list[int]) -> str: ...
+
+    @abstractmethod
+    async def prompt(self, pieces: Sequence[str]) -> Object:
+        """The request fields of a prompt. No token spans two pieces. The server puts a BOS before it, if it adds one at all."""
+
+    @abstractmethod
+    def request(self, job: Job) -> tuple[str, dict[str, Any]]:
+        """The path and the body that ask for a streamed completion."""
+
+    @abstractmethod
+    def read(self, data: Object, progress: Progress) -> Chunk | None:
+        """What an event of the stream says; None if nothing of interest."""
+
+    @abstractmethod
+    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
+        """The request fields that have the server enforce a grammar."""
 
     async def _listed_model(self) -> Object:
         """The model as the server lists it."""
         return choose_model(self._upstream.url, list_models(await self._upstream.get("v1/models")), self._model.get("model", ""))
+
+    async def _describe(self, name: str, listed: Object, files: EngineInfo) -> EngineInfo:
+        """What the files of the model say, completed by asking the tokenizer."""
+        (begun,), (plain,) = await self.tokenize(["a"], add_special=True), await self.tokenize(["a"])
+        self.adds_bos = begun != plain
+        bos = await self._detokenize(begun[:1]) if self.adds_bos else files.bos
+        specials = await find_specials(self.tokenize, self._detokenize, None, (bos, files.eos))
+        context = as_count(listed.get("max_model_len")) or None
+        return replace(files, name=name, context=context, bos=bos, specials={**specials, **files.specials})
+
+    async def _prompt_ids(self, first: str, *others: str) -> list[int]:
+        (begun,) = await self.tokenize([first], add_special=True)
+        return [*begun, *(token for ids in (await self.tokenize(others) if others else ()) for token in ids)]
 
     async def _ask(self, path: str, field: str, **body: Json) -> Json:
         """A field of the answer to this body."""
@@ -146,27 +142,6 @@ class CompletionServer:
         if reason in ("abort", "error"):
             raise Unavailable(f"{self._upstream.url} gave up the answer{message or f' ({reason})'}", retryable=True)
         return None if not reason else "length" if reason == "length" else "stop"
-
-
-# --- reading what a server says ---------------------------------------------------------------------------------------------
-
-
-def as_object(value: Json) -> Object:
-    """The value, if it is an object; else an empty one."""
-    return cast(Object, value) if isinstance(value, Mapping) else {}
-
-
-def as_list(value: Json) -> list[Json]:
-    return cast(list[Json], value) if isinstance(value, list) else []
-
-
-def as_text(value: Json) -> str:
-    return value if isinstance(value, str) else ""
-
-
-def as_ids(value: Json) -> tuple[int, ...]:
-    """The ids in a list; what is none is left out."""
-    return tuple(one for one in as_list(value) if isinstance(one, int) and not isinstance(one, bool))
 
 
 def list_models(listed: Json) -> list[Object]:
@@ -204,11 +179,9 @@ def translate(error: ModelError, context: int | None) -> ModelError | PromptTooL
     return error
 
 
-def write_sampling(sampling: Sampling, names: Mapping[str, str]) -> dict[str, Any]:
-    """The sampling settings that are set, under the names that a server has for them."""
-    found = {name: getattr(sampling, own) for own, name in names.items()}
-    return {name: value for name, value in found.items() if value is not None}
-
-
-def write_bias(sampling: Sampling) -> dict[str, float]:
-    return {str(one.token): one.bias for one in sampling.logit_bias}
+def write_sampling(sampling: Sampling, others: Iterable[str] = (), **names: str) -> dict[str, Any]:
+    """The sampling settings that are set: what every kind of server has, and `others`, under the `names` that this one has."""
+    settings = {names.get(own, own): getattr(sampling, own) for own in (*_SAMPLING, *others)}
+    if sampling.logit_bias:
+        settings["logit_bias"] = {str(one.token): one.bias for one in sampling.logit_bias}
+    return {name: value for name, value in settings.items() if value is not None}

@@ -10,99 +10,59 @@ grammar counts.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any
 
 from callsmith.core.errors import Rejected
-from callsmith.core.values import Json, TokenLogprob, Usage
-from callsmith.engines.completions.logprobs import read_token
-from callsmith.engines.completions.model_folder import find_tokenizer_files
-from callsmith.engines.completions.server import (
-    SAMPLING,
-    Chunk,
-    CompletionServer,
-    Description,
-    Job,
-    Object,
-    Progress,
-    as_ids,
-    as_list,
-    as_object,
-    as_text,
-    write_bias,
-    write_sampling,
-)
-from callsmith.engines.completions.special_tokens import find_specials
+from callsmith.core.values import Json, TokenLogprob
+from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, write_sampling
+from callsmith.engines.completions.tokenizer import find_tokenizer_files
+from callsmith.engines.completions.tokens import read_token
+from callsmith.engines.port import EngineInfo
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_sglang
-from callsmith.wire.fields import as_count
-
-_SAMPLING: Final = {**SAMPLING, "seed": "sampling_seed"}
+from callsmith.wire.fields import as_count, as_ids, as_list, as_object, as_text, counted
 
 
 class Sglang(CompletionServer):
-    """An SGLang server."""
+    kind = owner = "sglang"
 
-    kind = "sglang"
-    needs_room = True
-
-    async def describe(self) -> Description:
+    async def describe(self) -> EngineInfo:
         """The model, its tokenizer's settings if its folder is here, and its special tokens."""
         listed = await self._listed_model()
         self._model = {}  # it has one model, which its own API does not name
         info = as_object(await self._info())
-        path = as_text(info.get("tokenizer_path")) or as_text(info.get("model_path"))
-        files = find_tokenizer_files(self._upstream.url, path)
-        (begun,), (plain,) = await self._tokens(["a"], add_special=True), await self._tokens(["a"])
-        bos = await self._detokenize(begun[:1]) if begun != plain else files.bos
-        specials = await find_specials(self.tokenize, self._detokenize, None, (bos, files.eos))
-        return Description(
-            name=as_text(info.get("model_path")) or as_text(listed.get("id")),
-            context=as_count(listed.get("max_model_len")) or None,
-            template=files.template,
-            response_template=files.response_template,
-            bos=bos,
-            eos=files.eos,
-            adds_bos=begun != plain,
-            specials={**specials, **files.specials},
-        )
+        model = as_text(info.get("model_path"))
+        files = find_tokenizer_files(self._upstream.url, as_text(info.get("tokenizer_path")) or model)
+        return await self._describe(model or as_text(listed.get("id")), listed, files)
 
-    async def tokenize(self, texts: Sequence[str]) -> list[list[int]]:
-        return await self._tokens(texts)
+    async def tokenize(self, texts: Sequence[str], *, add_special: bool = False) -> list[list[int]]:
+        lists = as_list(await self._ask("tokenize", "tokens", prompt=[*texts], add_special_tokens=add_special))
+        return [[*as_ids(ids)] for ids in lists]
 
     async def prompt(self, pieces: Sequence[str]) -> Object:
-        first, *others = pieces
-        (begun,) = await self._tokens([first], add_special=True)
-        rest = await self._tokens(others) if others else []
-        return {"input_ids": [*begun, *(token for ids in rest for token in ids)]}
+        return {"input_ids": await self._prompt_ids(*pieces)}
 
     def request(self, job: Job) -> tuple[str, dict[str, Any]]:
         settings: dict[str, Any] = {
             "max_new_tokens": job.room,
             "skip_special_tokens": False,
             "spaces_between_special_tokens": False,
-            **write_sampling(job.sampling, _SAMPLING),
+            **write_sampling(job.sampling, seed="sampling_seed"),
             **job.grammar,
         }
-        if job.sampling.logit_bias:
-            settings["logit_bias"] = write_bias(job.sampling)
-        body: dict[str, Any] = {**job.prompt, "sampling_params": settings, "stream": True}
+        body: dict[str, Any] = {**job.prompt, "sampling_params": settings, "stream": True, **job.session_fields}
         if job.sampling.logprobs is not None:
             body |= {"return_logprob": True, "top_logprobs_num": job.sampling.logprobs, "return_text_in_logprobs": True}
-        if job.session:
-            body["session_id"] = job.session
-        if job.cache_salt:
-            body["cache_salt"] = job.cache_salt
         return "generate", body
 
     def read(self, data: Object, progress: Progress) -> Chunk | None:
         self._check(data)
         text, tokens, meta = as_text(data.get("text")), as_ids(data.get("output_ids")), as_object(data.get("meta_info"))
-        count = as_count(meta.get("completion_tokens"))
-        if progress.tokens and len(tokens) == count:  # all of it again
+        usage = counted(meta.get("prompt_tokens"), meta.get("completion_tokens"), meta.get("cached_tokens"))
+        if progress.tokens and len(tokens) == usage.completion:  # all of it again
             text, tokens = text[progress.text :], tokens[progress.tokens :]
         progress.text += len(text)
         progress.tokens += len(tokens)
-        usage = Usage(as_count(meta.get("prompt_tokens")), count, as_count(meta.get("cached_tokens")))
         ended = as_object(meta.get("finish_reason"))
         end = self._end(as_text(ended.get("type")), f": {as_text(ended.get('message'))}")
         return Chunk(text, tokens, usage if usage.prompt else None, end, _logprobs(meta, progress))
@@ -117,10 +77,6 @@ class Sglang(CompletionServer):
             if error.status != 404:
                 raise
             return await self._upstream.get("get_model_info")  # its older name
-
-    async def _tokens(self, texts: Sequence[str], *, add_special: bool = False) -> list[list[int]]:
-        lists = as_list(await self._ask("tokenize", "tokens", prompt=[*texts], add_special_tokens=add_special))
-        return [list(as_ids(ids)) for ids in lists]
 
     async def _detokenize(self, tokens: list[int]) -> str:
         return as_text(await self._ask("detokenize", "text", tokens=[*tokens], skip_special_tokens=False))

@@ -9,10 +9,9 @@ from typing import Any, Final, TypeAlias
 import llguidance
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
-from callsmith.engines.decoding.copies import MatcherCopies
-from callsmith.engines.decoding.matcher import Constraint
+from callsmith.engines.decoding.matcher import Constraint, MatcherCopies
 from callsmith.engines.decoding.relay import RelayConstraint, RelayPlan, naming, plan_relay
-from callsmith.engines.decoding.trial.trials import Cancellation, Trials
+from callsmith.engines.decoding.trials import Cancellation, Trials
 from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.grammar.limits import MAX_LARK, is_simple, refusing_depth

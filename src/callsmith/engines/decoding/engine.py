@@ -19,8 +19,8 @@ from callsmith.core.values import Sampling
 from callsmith.engines.decoding.batch import Batch
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.decoding.job import Delivery, GenerationJob
-from callsmith.engines.decoding.penalties import check_bias
-from callsmith.engines.decoding.trial.trials import pool_with_stack
+from callsmith.engines.decoding.sequence import check_bias
+from callsmith.engines.decoding.trials import pool_with_stack
 from callsmith.engines.decoding.vocabulary import Vocabulary
 from callsmith.engines.port import EngineInfo, Finished, Piece, with_defaults
 from callsmith.formats.prompt.prompt import Prompt

@@ -12,7 +12,7 @@ from callsmith.core.values import Sampling, Usage
 from callsmith.engines.decoding.batch import Flag, new_flag
 from callsmith.engines.decoding.compiler import ActiveConstraint, TriggeredConstraint
 from callsmith.engines.decoding.sequence import Sequence
-from callsmith.engines.decoding.trial.trials import Cancellation
+from callsmith.engines.decoding.trials import Cancellation
 from callsmith.engines.decoding.vocabulary import Vocabulary
 from callsmith.engines.port import Finished, Piece
 from callsmith.formats.prompt.prompt import Prompt

@@ -2,22 +2,22 @@
 
 from pathlib import Path
 
-from callsmith.core.errors import MissingExtra, UsageError
-from callsmith.engines.llama.libllama import load
+from callsmith.core.errors import MissingExtra, Unavailable, UsageError
 from callsmith.engines.port import EngineInfo
 
 try:
     from callsmith.engines.decoding.batch import Batch
     from callsmith.engines.decoding.engine import BatchEngine
     from callsmith.engines.decoding.kv_cache import Cache, SavedSequences
-    from callsmith.engines.llama.description import describe, recommended_sampling
-    from callsmith.engines.llama.gguf import Context, Weights
+    from callsmith.engines.llama.gguf import SLICE, Context, Weights, recommended_sampling, weights_info
+    from callsmith.engines.llama.libllama import load
+    from callsmith.engines.llama.placement import memory_of, read_header
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
         raise
     raise MissingExtra("llama", "running GGUF files in process") from missing
 
-__all__ = ["LlamaEngine", "describe", "open"]
+_MOST_SEQUENCES = 64  # the most that the library supports
 
 
 def open(
@@ -42,9 +42,6 @@ def open(
     sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
     memory = Context(weights, size=context, threads=threads or weights.library.threads, sequences=sequences)
     return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
-
-
-_MOST_SEQUENCES = 64  # the most that the library supports
 
 
 class LlamaEngine(BatchEngine):
@@ -72,3 +69,22 @@ class LlamaEngine(BatchEngine):
     def _free_model(self) -> None:
         self._context.close()
         self._weights.close()
+
+
+def describe(rest: str, *, context: int = 8192) -> EngineInfo:
+    """What the engine for the GGUF file at that path would say of itself, as far as the file tells."""
+    path = Path(rest).expanduser()
+    try:
+        header = read_header(path)
+    except ValueError as error:
+        hint = "It is a broken download, or a file of another kind."
+        raise Unavailable(f"{path} cannot be read: {error}", hint=hint) from error
+    size = min(context, header.number("context_length") or context)
+    return EngineInfo(
+        name=header.text("general.name") or path.stem,
+        context=size,
+        template=header.text("tokenizer.chat_template") or None,
+        weights=weights_info(header.text, header.parameters, path),
+        memory=memory_of(header, context=size, slice=SLICE),
+        sampling=recommended_sampling(header.text),
+    )

@@ -1,9 +1,10 @@
 """A GGUF file, opened: its vocabulary and metadata, and a context to decode in."""
 
 import ctypes as C
+import re
 import sys
 from array import array
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -13,20 +14,66 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, Unavailable
 from callsmith.core.ports import WeightsInfo
+from callsmith.core.values import Sampling
 from callsmith.engines.decoding.batch import Flag
-from callsmith.engines.decoding.token_cache import SafeCuts
-from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
-from callsmith.engines.llama.cached_tokenize import CachedTokenize
-from callsmith.engines.llama.gpu.devices import gpus
-from callsmith.engines.llama.gpu.layers import place
+from callsmith.engines.decoding.sequence import with_standards
+from callsmith.engines.decoding.vocabulary import Logits, SafeCuts, Vocabulary
 from callsmith.engines.llama.libllama import Library
+from callsmith.engines.llama.placement import gpus, place
+from callsmith.engines.llama_builds.builds import this_machine
 from callsmith.engines.llama_builds.locate import unused_gpu
-from callsmith.engines.llama_builds.machine import this_machine
+from callsmith.engines.lru import LRU
+
+_CACHED_BYTES: Final = 1 << 20  # of text, and of its tokens
+_LONGEST: Final = 4096  # bytes of a text that is cached
+
+# vocabulary, text and its size, where the tokens go and how many fit, whether special ones are added, and whether they are read
+_TOKENIZE = C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_int32, C.c_void_p, C.c_int32, C.c_bool, C.c_bool)
+
+
+class CachedTokenize:
+    """A C function of the same signature and meaning as `tokenize`, at `address`, that caches. It must live as long as somebody
+    may call it: the grammar engine, which tokenizes what must come next. The text between two choices is the same in every
+    answer, and llama.cpp takes up to 0.1 ms for a line of it.
+
+    `apart` are texts of tokens that llama.cpp finds in every text, even where no special ones are to be read. A grammar that
+    has these letters means the letters.
+    """
+
+    def __init__(self, tokenize: Any, apart: Iterable[bytes] = ()) -> None:
+        self._tokenize = C.cast(tokenize, _TOKENIZE)
+        edges = [rb"(?<=%b)(?=%b)" % (re.escape(text[:1]), re.escape(text[1:])) for text in apart]
+        self._cuts = re.compile(b"|".join(edges)) if edges else None  # behind the first letter: no piece has all of such a text
+        self._cache: LRU[bytes] = LRU(_CACHED_BYTES)
+        self._callback = _TOKENIZE(self._find)
+        self.address = C.cast(self._callback, C.c_void_p).value or 0
+
+    def _find(self, vocabulary: int, text: int, size: int, tokens: int, room: int, adds: bool, reads: bool) -> int:
+        said = C.string_at(text, size)
+        key = vocabulary, said, adds, reads
+        known = self._cache.get(key)
+        if known is None:
+            pieces = [said] if reads or self._cuts is None else self._cuts.split(said)
+            known = b"".join(self._tokens(vocabulary, piece, adds, reads) for piece in pieces)
+            if size <= _LONGEST:
+                self._cache.put(key, known, size + len(known))
+        count = len(known) // 4
+        if count > room:
+            return -count
+        C.memmove(tokens, known, len(known))
+        return count
+
+    def _tokens(self, vocabulary: int, piece: bytes, adds: bool, reads: bool) -> bytes:
+        room = len(piece) + 8  # no token has less than a byte, but for those that are added
+        tokens = (C.c_int32 * room)()
+        count = self._tokenize(vocabulary, piece, len(piece), C.addressof(tokens), room, adds, reads)
+        return C.string_at(tokens, 4 * max(0, count))
+
 
 _UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
 
 # The file types of llama.cpp, by their number in `general.file_type`.
-QUANTIZATIONS: Mapping[str, str] = {
+_QUANTIZATIONS: Mapping[str, str] = {
     "0": "F32", "1": "F16", "2": "Q4_0", "3": "Q4_1", "7": "Q8_0", "8": "Q5_0", "9": "Q5_1", "10": "Q2_K", "11": "Q3_K_S",
     "12": "Q3_K_M", "13": "Q3_K_L", "14": "Q4_K_S", "15": "Q4_K_M", "16": "Q5_K_S", "17": "Q5_K_M", "18": "Q6_K",
     "19": "IQ2_XXS", "20": "IQ2_XS", "21": "Q2_K_S", "22": "IQ3_XS", "23": "IQ3_XXS", "24": "IQ1_S", "25": "IQ4_NL",
@@ -118,19 +165,11 @@ class Weights:
         self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
         self.name = self.metadata("general.name") or path.stem
         self.description = self._describe()
-        self.info = WeightsInfo(
-            format="gguf",
-            architecture=self.metadata("general.architecture") or "",
-            parameters=self._c.llama_model_n_params(self.pointer),
-            size_label=self.metadata("general.size_label") or "",
-            quantization=QUANTIZATIONS.get(self.metadata("general.file_type") or "", ""),
-            size=path.stat().st_size,
-        )
+        self.info = weights_info(self.metadata, self._c.llama_model_n_params(self.pointer), path)
         template: bytes | None = self._c.llama_model_chat_template(self.pointer, None)
         self.template = template.decode("utf-8", "replace") if template else None
 
     def metadata(self, key: str) -> str | None:
-        """One entry of the file's metadata."""
         buffer = C.create_string_buffer(512)
         size = self._c.llama_model_meta_val_str(self.pointer, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace") if size >= 0 else None
@@ -156,6 +195,24 @@ def _check_file(path: Path) -> None:
     with path.open("rb") as file:
         if file.read(4) != b"GGUF":
             raise Unavailable(f"{path} is not a GGUF file", hint="other kinds of weights must be converted to GGUF")
+
+
+def weights_info(metadata: Callable[[str], str | None], parameters: int, path: Path) -> WeightsInfo:
+    """What the metadata of a file say of its weights."""
+    return WeightsInfo(
+        format="gguf",
+        architecture=metadata("general.architecture") or "",
+        parameters=parameters,
+        size_label=metadata("general.size_label") or "",
+        quantization=_QUANTIZATIONS.get(metadata("general.file_type") or "", ""),
+        size=path.stat().st_size,
+    )
+
+
+def recommended_sampling(metadata: Callable[[str], str | None]) -> Sampling:
+    """The sampling settings that the metadata of a file recommend, with defaults for the rest."""
+    known = (metadata(f"general.sampling.{key}") for key in ("temp", "top_p", "top_k", "min_p"))
+    return with_standards(*(float(text) if text else None for text in known))
 
 
 SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough to be aborted soon

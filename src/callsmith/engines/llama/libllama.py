@@ -19,8 +19,7 @@ from pathlib import Path
 from typing import Any, Final, TextIO, TypeAlias
 
 from callsmith.core.errors import CallsmithError, Unavailable
-from callsmith.engines.llama_builds.locate import INSTALL, PACKAGE, locate, pinned_library, suggest_install
-from callsmith.engines.llama_builds.preload import preload
+from callsmith.engines.llama_builds.locate import INSTALL, PACKAGE, locate, pinned_library, preload, suggest_install
 
 _Pointer = C.c_void_p
 
@@ -243,9 +242,9 @@ def load() -> Library:
     return Library(locate().path)
 
 
-def declare(dll: C.CDLL) -> None:
+def declare(dll: C.CDLL, signatures: Mapping[str, tuple[Any, ...]] = _SIGNATURES) -> None:
     """Give each function its types. One that is missing means another build."""
-    for name, (result, *arguments) in _SIGNATURES.items():
+    for name, (result, *arguments) in signatures.items():
         if not hasattr(dll, name):
             raise _misfit(f"it has no {name}")
         function = getattr(dll, name)

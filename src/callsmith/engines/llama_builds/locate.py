@@ -3,19 +3,128 @@
 `CALLSMITH_LIBLLAMA=/path/to/libllama.so`, or a folder with one in it, names a library of v0.5.0 or the pinned build;
 `CALLSMITH_LIBLLAMA=pinned` is the one in the package. Without it the builds of `callsmith engines install` are used, if there are
 any that fit this machine and were proven on it.
+
+A build is proven by a process of its own that decodes with it, before anything else uses it: a library without kernels for the
+card there is loads, sees the card, and aborts the whole process at its first decode. The outcome is remembered with a fingerprint
+of the machine, also where the build was thrown away because of it. On another machine it is tried again.
 """
 
+import ctypes
+import json
 import os
-from dataclasses import dataclass
+import signal
+import subprocess
+import sys
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Final
 
 from callsmith.core.errors import MissingExtra, Unavailable
 from callsmith.engines.cache_folder import cache_folder
-from callsmith.engines.llama_builds.machine import Machine, this_machine
-from callsmith.engines.llama_builds.proof import proof_of, remembered
-from callsmith.engines.llama_builds.table import BUILDS, Build
+from callsmith.engines.llama_builds.builds import BUILDS, Build, Machine, libraries_folder, this_machine
+
+PROVE: Final = ("-m", "callsmith.engines.llama.trial_decode")
+_PATIENCE: Final = 300.0  # seconds; a driver that has to compile the kernels for its card first may take minutes
+_VERSION: Final = 1  # of what is tried
+
+
+@dataclass(frozen=True, slots=True)
+class Proof:
+    """The outcome of trying a build: on what it computed, or why it does not work."""
+
+    ok: bool
+    message: str
+
+
+def proof_of(build: Build, machine: Machine) -> Proof:
+    """The remembered outcome for this machine; the build is tried now if there is none."""
+    return remembered(build, machine) or prove(build, build.folder, machine)
+
+
+def remembered(build: Build, machine: Machine) -> Proof | None:
+    """The outcome that was found on this machine before."""
+    try:
+        saved = json.loads(_file(build, machine).read_text("utf-8"))
+        return Proof(bool(saved["ok"]), str(saved["message"]))
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def prove(build: Build, folder: Path, machine: Machine, command: Sequence[str] = PROVE) -> Proof:
+    """Try the build in that folder, and remember the outcome."""
+    proof = _try(build, folder, command)
+    with suppress(OSError):  # a folder that cannot be written: it is tried again the next time
+        file = _file(build, machine)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(json.dumps(asdict(proof)), "utf-8")
+    return proof
+
+
+def forget(build: Build, machine: Machine) -> None:
+    """Have the build tried again before it is used the next time."""
+    _file(build, machine).unlink(missing_ok=True)
+
+
+def _file(build: Build, machine: Machine) -> Path:
+    return libraries_folder() / "proofs" / f"{build.folder.name}-{machine.fingerprint}-{_VERSION}.json"
+
+
+def _try(build: Build, folder: Path, command: Sequence[str]) -> Proof:
+    run = [sys.executable, "-P", *command, str(folder), build.accelerator]
+    # Without the last one a debugger is started when it aborts, if there is one.
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "GGML_NO_BACKTRACE": "1"}
+    try:
+        done = subprocess.run(
+            run, env=environment, capture_output=True, text=True, errors="replace", check=False, timeout=_PATIENCE
+        )
+    except subprocess.TimeoutExpired:
+        return Proof(False, f"it had not decoded a token after {_PATIENCE:g} seconds")
+    if done.returncode == 0:
+        return Proof(True, done.stdout.strip())
+    if done.returncode < 0:
+        name = signal.Signals(-done.returncode).name
+        return Proof(False, f"its process was ended by {name}: {_last_words(done.stderr) or 'without a word'}")
+    return Proof(False, _last_words(done.stderr) or f"its process ended with status {done.returncode}")
+
+
+def _last_words(output: str) -> str:
+    """The line that says what is wrong: the last that has a reason behind "error:", else the last one."""
+    lines = [line.strip() for line in output.splitlines() if line.strip()]
+    reasons = [line for line in lines if "error: " in line or "Unavailable: " in line]
+    return (reasons or lines or [""])[-1].rpartition("Unavailable: ")[2]
+
+
+_BACKENDS: Final = ("libggml-cuda.so", "libggml-vulkan.so")
+
+
+def preload(library: Path, machine: Machine | None = None) -> str:
+    """Load the GPU code beside this library, and first whatever it is linked to, also where the system does not look for that.
+    Returns what cannot be loaded, and why."""
+    for backend in (path for name in _BACKENDS if (path := library.parent / name).is_file()):
+        machine = machine or this_machine()
+        if why := _load(backend, machine):
+            return why
+    return ""
+
+
+def _load(path: Path, machine: Machine, tried: frozenset[Path] = frozenset()) -> str:
+    """Load a shared library for all that come after it, and what it lacks before it; what is wrong if that cannot be done."""
+    while True:
+        try:
+            ctypes.CDLL(str(path), ctypes.RTLD_GLOBAL)
+            return ""
+        except OSError as error:
+            why = str(error)
+        missing = machine.find_library(why.partition(":")[0])  # the loader names what it does not find
+        if missing is None or missing in tried:
+            return why
+        tried |= {missing}
+        if why := _load(missing, machine, tried):
+            return why
+
 
 PACKAGE: Final = "xllamacpp"
 BUILD: Final = "2026.10.11549"

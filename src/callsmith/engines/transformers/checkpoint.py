@@ -4,18 +4,85 @@ Only safetensors are read, which are data. Nothing is unpickled, and code that a
 """
 
 import json
+from array import array
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
+
+import llguidance
 
 from callsmith.core.errors import Unavailable
 from callsmith.core.ports import WeightsInfo
 from callsmith.core.values import Sampling
-from callsmith.engines.decoding.sequence import DEFAULTS
-from callsmith.engines.port import with_defaults
+from callsmith.engines.decoding.sequence import with_standards
+from callsmith.engines.decoding.vocabulary import SafeCuts, Vocabulary
 from callsmith.engines.transformers.attention import NAME
-from callsmith.engines.transformers.libraries import LanguageModel, torch, transformers
-from callsmith.engines.transformers.vocabulary import TokenizerVocabulary
+from callsmith.engines.transformers.libraries import LanguageModel, tokenizers, torch, transformers
+
+
+class TokenizerVocabulary(Vocabulary):
+    """The tokens of a fast tokenizer. `size` is how many the model has logits for, `ends` those that its configuration names."""
+
+    def __init__(self, tokenizer: Any, size: int, ends: Iterable[int]) -> None:
+        self._backend: Any = tokenizer.backend_tokenizer
+        self._backend.no_padding()
+        self._backend.no_truncation()
+        self._json: dict[str, Any] = json.loads(self._backend.to_str())
+        self.size = size
+        added: list[dict[str, Any]] = [one for one in self._json["added_tokens"] if one["id"] < size and one["content"]]
+        self._added: Mapping[int, dict[str, Any]] = {one["id"]: one for one in added}
+        self.special = {token: one["content"] for token, one in self._added.items() if _is_special(one)}
+        self.specials = {text: token for token, text in self.special.items()}
+        self.bos = _number(tokenizer.bos_token_id)
+        self.ends = frozenset(token for token in (*ends, _number(tokenizer.eos_token_id)) if 0 <= token < size)
+        if not self.ends:
+            raise Unavailable("neither the tokenizer nor the configuration names a token that ends an answer")
+        self.eos = min(self.ends) if tokenizer.eos_token_id not in self.ends else tokenizer.eos_token_id
+        self.adds_bos = self.bos >= 0 and self._backend.encode("a").ids[:1] == [self.bos]
+        self._guidance = self._make_guidance()
+        self.says = [self._guidance.decode_bytes([token]) for token in range(size)]
+
+    def guidance_tokenizer(self, slices: list[str]) -> llguidance.LLTokenizer:
+        """The same tokens for llguidance, which tokenizes by itself."""
+        return self._guidance.with_slices(slices)
+
+    def _make_guidance(self) -> llguidance.LLTokenizer:
+        """To llguidance exactly those tokens are special that are so to us."""
+        marked = [one | {"special": one["id"] in self.special} for one in self._json["added_tokens"]]
+        ends = sorted(self.ends & self.special.keys() or self.ends, key=lambda token: (token != self.eos, token))
+        text = json.dumps(self._json | {"added_tokens": marked})
+        try:
+            return llguidance.LLTokenizer(text, n_vocab=self.size, eos_token=ends, slices=[])
+        except ValueError as error:
+            raise Unavailable(f"the tokenizer is of a kind that cannot be used with grammars: {error}") from error
+
+    def _tokens(self, data: bytes, *, specials: bool = True) -> "array[int]":
+        tokenizer = self._backend if specials else self._letters
+        return array("i", tokenizer.encode(data.decode(), add_special_tokens=False).ids)
+
+    @cached_property
+    def _letters(self) -> Any:
+        """The tokenizer without special tokens: their text is made of ordinary ones."""
+        ordinary = [one for one in self._json["added_tokens"] if one["id"] not in self.special]
+        return tokenizers.Tokenizer.from_str(json.dumps(self._json | {"added_tokens": ordinary}))
+
+    def _find_safe_cuts(self) -> SafeCuts:
+        # A normalizer may change the text before these are looked for.
+        eaters = [one for one in self._added.values() if one["lstrip"] or one["single_word"] or one["normalized"]]
+        return SafeCuts((one["content"].encode() for one in self._added.values()), [one["content"].encode() for one in eaters])
+
+
+def _is_special(added: Mapping[str, Any]) -> bool:
+    """Whether the token stands apart from its letters. An added token that is just a word or spaces does not."""
+    text: str = added["content"]
+    return bool(added["special"]) or (text[:1] == "<" and text[-1:] == ">")
+
+
+def _number(token: int | None) -> int:
+    return -1 if token is None else token
+
 
 _TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
 _LAYERS: Final = frozenset({"full_attention", "sliding_attention"})  # whose keys and values can be cached cell by cell
@@ -155,16 +222,8 @@ def _template(tokenizer: Any) -> str | None:
 
 def _sampling(generation: Any) -> Sampling:
     """The sampling settings that the checkpoint recommends, with defaults for the rest."""
-
-    def number(name: str) -> float | None:
-        said = getattr(generation, name, None)
-        return float(said) if isinstance(said, int | float) else None
-
-    top_k = number("top_k")
-    own = Sampling(
-        number("temperature"), top_p=number("top_p"), top_k=None if top_k is None else int(top_k), min_p=number("min_p")
-    )
-    return with_defaults(own, DEFAULTS)
+    known = (getattr(generation, name, None) for name in ("temperature", "top_p", "top_k", "min_p"))
+    return with_standards(*(float(value) if isinstance(value, int | float) else None for value in known))
 
 
 def _first_line(error: Exception) -> str:

@@ -27,6 +27,6 @@ def _mask(logits, bits, kinds, bonus, width, words, BLOCK: tl.constexpr):
 
 
 def apply_masks(logits: Any, bits: Any, kinds: Any, bonus: Any) -> None:
-    """As `masking.apply_masks`, on a GPU. All tensors are contiguous."""
+    """As `masks.apply_masks`, on a GPU. All tensors are contiguous."""
     rows, width = logits.shape
     _mask[(rows, triton.cdiv(width, _BLOCK))](logits, bits, kinds, bonus, width, bits.shape[1], BLOCK=_BLOCK)

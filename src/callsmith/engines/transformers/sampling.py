@@ -1,6 +1,6 @@
 """Samples the next tokens of a batch on the device: masks are found while the model computes, and applied by one kernel.
 
-A GPU has only begun with the forward pass when `advance` is called. The masks have been begun even before (`mask_finder.py`), and
+A GPU has only begun with the forward pass when `advance` is called. The masks have been begun even before (`masks.py`), and
 are copied to it meanwhile. Applying them and sampling are queued behind the forward pass, then the tokens of the step before are
 delivered; the first thing that is waited for are the new ones.
 """
@@ -21,8 +21,7 @@ from callsmith.engines.decoding.vocabulary import Vocabulary
 from callsmith.engines.port import Piece
 from callsmith.engines.transformers.context import Context
 from callsmith.engines.transformers.libraries import Tensor, torch
-from callsmith.engines.transformers.mask_finder import MaskFinder
-from callsmith.engines.transformers.masking import FIRST_QUOTE, MASKED, UNMASKED, apply_masks
+from callsmith.engines.transformers.masks import FIRST_QUOTE, MASKED, UNMASKED, MaskFinder, apply_masks
 
 _NO_TOKEN = -1
 

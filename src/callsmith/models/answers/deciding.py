@@ -11,6 +11,7 @@ before they were there is made up. The history is all that is needed for this, w
 """
 
 import math
+import re
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, TypeAlias
@@ -18,7 +19,7 @@ from typing import Final, TypeAlias
 from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnsupportedSchema
-from callsmith.core.events import CallReady, CallStarted, ModelEvent, Report, Started, Stopped
+from callsmith.core.events import CallReady, CallStarted, ModelEvent, Report, Started, Stopped, Text
 from callsmith.core.failures import is_failure
 from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
@@ -257,3 +258,51 @@ def make_judge(plan: AnswerPlan, tool_prompt: ToolPrompt) -> CallJudge | None:
         margin(plan.request, plan.decision),
         made=() if turn.has_failed or plan.decision is None else turn.calls,
     )
+
+
+INVENTED: Final = "invented_call"
+_BEGINNING: Final = re.compile(r"\s*+(?:```\w*+\s*+|<\w++>\s*+)?+\[?\s*+\{\s*+\"(?:name|function|tool|tool_name)\"\s*:")
+_MAY_BEGIN: Final = re.compile(r"\s*+(?:`{1,3}\w*+\s*+|<\w*+>?\s*+)?+\[?\s*+(?:\{\s*+(?:\"[a-z_]{0,9}\"?\s*+)?+)?+")
+MISSING: Final = (
+    "(Something that is needed for this was not said. Ask the user for it in one short question, and do not say that it is done.)"
+)
+
+
+async def take_back_invented_calls(
+    events: AsyncGenerator[ModelEvent, None], again: Callable[[], AsyncGenerator[ModelEvent, None]]
+) -> AsyncGenerator[ModelEvent, None]:
+    """The answer; if it begins like a call, which nobody would make, it is taken back, and that of `again` comes instead."""
+    withheld: list[Text] = []
+    is_free = False
+    async with closing(events):
+        async for event in events:
+            if is_free or not isinstance(event, Text | Stopped):
+                yield event
+                continue
+            if isinstance(event, Text):
+                withheld.append(event)
+            text = "".join([text_event.text for text_event in withheld])
+            if _BEGINNING.match(text):
+                break
+            if isinstance(event, Stopped) or not _MAY_BEGIN.fullmatch(text):
+                is_free = True
+                for text_event in withheld:
+                    yield text_event
+                if isinstance(event, Stopped):
+                    yield event
+        else:
+            return
+    async with closing(again()) as second:
+        async for event in second:
+            if isinstance(event, Stopped):
+                yield replace(event, report=event.report + Report(taken_back=(INVENTED,)))
+            elif not isinstance(event, Started):
+                yield event
+
+
+def ask_for_words(request: Request, *, asks_for_missing: bool) -> Request:
+    """The request, to be answered in words; by a question for what is missing, where something is."""
+    *before, last = request.messages
+    if asks_for_missing:
+        last = replace(last, content=f"{last.content}\n\n{MISSING}")
+    return replace(request, messages=(*before, last), choice=Choice("none"))

@@ -1,16 +1,126 @@
 """`EngineAnswer`: what an engine writes for one answer, read as events."""
 
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeAlias
 
-from callsmith.core.events import CallReady, ModelEvent, Started, Text, Thought
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
+from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Usage
-from callsmith.engines.port import Engine, Finished, Piece
+from callsmith.engines.port import Engine, Finished, Piece, SampledToken
 from callsmith.formats.reader.reader import Reader
 from callsmith.models.answers.deciding import AnswerPlan
 from callsmith.models.answers.normalizer import AnswerNormalizer
-from callsmith.models.logprobs import LogprobAligner
+
+
+class LogprobAligner:
+    """Adds the log probabilities of tokens to the `Text` events that a reader makes of their text.
+
+    A text event is found in the part of the answer that the reader has dealt with since the last events. A token that is only
+    partly text is added all the same.
+    """
+
+    def __init__(self, reader: Reader) -> None:
+        self._reader = reader
+        self._tokens: list[SampledToken] = []  # of which no text was shown yet
+        self._text = ""  # the text that the reader has not dealt with yet
+        self._start = 0  # where that begins in the answer
+
+    def feed(self, piece: Piece) -> list[ModelEvent]:
+        """The events that the piece completes."""
+        self._text += piece.text
+        self._tokens += piece.tokens
+        events = self._reader.feed(piece.text, piece.special)
+        return self._align(events, len(self._text) - self._reader.withheld)
+
+    def close(self) -> list[ModelEvent]:
+        """The last events."""
+        return self._align(self._reader.close(), len(self._text))
+
+    def _align(self, events: list[ModelEvent], size: int) -> list[ModelEvent]:
+        done, at = self._text[: max(size, 0)], 0
+        aligned: list[ModelEvent] = []
+        for number, event in enumerate(events, start=1):
+            if isinstance(event, Text | Thought):
+                # Nothing is emitted behind the last text; before it there may be markers.
+                is_end = number == len(events) and done.endswith(event.text)
+                place = len(done) - len(event.text) if is_end else done.find(event.text, at)
+                start = at if place < 0 else place
+                at = min(start + len(event.text), len(done))
+                if isinstance(event, Text):
+                    event = replace(event, logprobs=tuple(token.logprob for token in self._take(start, at)))
+            aligned.append(event)
+        self._text, self._start = self._text[len(done) :], self._start + len(done)
+        self._tokens = [token for token in self._tokens if _end(token) > self._start]
+        return aligned
+
+    def _take(self, start: int, end: int) -> Iterable[SampledToken]:
+        """The tokens that stand between these positions of the text."""
+        start, end = self._start + start, self._start + end
+        taken = [token for token in self._tokens if token.start < end and _end(token) > start]
+        self._tokens = [token for token in self._tokens if token not in taken]
+        return taken
+
+
+def _end(token: SampledToken) -> int:
+    """Where the token ends; one that holds a part of a character ends behind that character."""
+    return max(token.end, token.start + 1)
+
+
+class StepRecorder:
+    """Calls `explain` with a step of the model once: at the end of the answer, or when `close` ends it early.
+
+    `written` is the text so far and what it has cost. Without it, the text is that of the events: what is said and thought, and
+    the calls with their names before them.
+    """
+
+    def __init__(
+        self, step: ModelStep, explain: Callable[[ModelStep], None], written: Callable[[], tuple[str, Usage]] | None = None
+    ) -> None:
+        self._step = step
+        self._explain = explain
+        self._written = written or self._read
+        self._began = time.perf_counter()
+        self._repairs: list[str] = []
+        self._has_ended = False
+        self._pieces: list[str] = []
+        self._usage = Usage()
+
+    def filter(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """The events, as they are."""
+        for event in events:
+            match event:
+                case Text(text) | Thought(text) | CallArguments(_, text):
+                    self._pieces.append(text)
+                case CallStarted(name=name):
+                    self._pieces.append(f"\n{name} ")
+                case CallReady():
+                    self._repairs += event.repairs
+                case Unreadable(text, reason):
+                    self._pieces.append(text)
+                    self._repairs.append(f"unreadable: {reason}")
+                case Started(usage):
+                    self._usage = usage
+                case Stopped(usage=usage):
+                    self._end(usage)
+            yield event
+
+    def close(self) -> None:
+        """End the step, if the answer has not ended."""
+        if not self._has_ended:
+            self._end()
+
+    def _read(self) -> tuple[str, Usage]:
+        return "".join(self._pieces), self._usage
+
+    def _end(self, usage: Usage | None = None) -> None:
+        self._has_ended = True
+        text, so_far = self._written()
+        spent, seconds = usage or so_far, round(time.perf_counter() - self._began, 6)
+        took = {"seconds": seconds, "prompt_tokens": spent.prompt, "tokens": spent.completion}
+        self._explain(replace(self._step, text=text, repairs=tuple(self._repairs), **took))
+
 
 # A step between the engine and the caller: it takes the events that have come, and returns those that are passed on.
 Stage: TypeAlias = Callable[[Iterable[ModelEvent]], Iterable[ModelEvent]]

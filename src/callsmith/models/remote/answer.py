@@ -1,17 +1,215 @@
 """`UpstreamAnswer`: what another server sends for one answer, read as events."""
 
+import re
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Final
 
 from callsmith.core.errors import ModelError, TimedOut
-from callsmith.core.events import ModelEvent
-from callsmith.core.values import Call, Json
+from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
+from callsmith.core.types.call_ids import CallIds
+from callsmith.core.values import Call, Json, Tool
 from callsmith.engines.upstream import BrokeOff, Upstream
-from callsmith.models.answers.normalizer import AnswerNormalizer
+from callsmith.formats.algebra import Format
+from callsmith.formats.detector import events_of
+from callsmith.formats.inference.find_calls import find_calls
+from callsmith.formats.reader.reader import Reader
+from callsmith.models.answers.normalizer import AnswerNormalizer, is_talk, new_call_id
 from callsmith.models.answers.reading import Stage, pass_through
-from callsmith.models.remote.calls import UpstreamCalls
 from callsmith.wire.upstream.dialects import AnswerDecoder, UpstreamDialect
+from callsmith.wire.upstream.quirks import ToolNames
+
+AS_TEXT: Final = "as-text"  # the repair of a call that was written as text
+_LONGEST_HELD: Final = 8_000  # characters of an answer that may be nothing but a call in code
+_FENCES: Final = ("```", "~~~")
+_BEHIND_FENCE: Final = re.compile(r"\s*(```|~~~)[^\n]*\n.*?\1\s*\S", re.DOTALL)
+
+
+class TextCalls:
+    """Reads calls that a server passes on as text, because it does not know how its model writes them.
+
+    `is_expected`: the model was told to write its calls so, and nothing is repaired.
+
+    An answer that is nothing but code, or one plain `name(key=value)`, may be a call too: it is withheld until that is known.
+    """
+
+    def __init__(self, format: Format, tools: Sequence[Tool], *, is_expected: bool = False, recover: bool = True) -> None:
+        self._format = format
+        self._tools = tuple(tools)
+        self._openers = tuple(f"{tool.name}(" for tool in tools)
+        self._is_expected = is_expected
+        self._recover = recover
+        self._reader: Reader | None = None
+        self._held: str | None = ""
+        self._calls = 0
+
+    def feed(self, text: str) -> list[ModelEvent]:
+        """The events that a piece of text completes."""
+        if self._reader is None:
+            self._reader = Reader(self._format, self._tools, recover=self._recover)
+        return list(self._shown(self._reader.feed(text)))
+
+    def close(self) -> list[ModelEvent]:
+        """The last events of the text so far. What comes after is read anew, as behind a call that came as one."""
+        if self._reader is None:
+            return []
+        events = list(self._shown(self._reader.close()))
+        held, self._held, self._reader = self._held, None, None
+        return [*events, *self._find(held)] if held else events
+
+    def _shown(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        for event in events:
+            if isinstance(event, Text) and self._held is not None:
+                self._held += event.text
+                if not self._may_be_a_call(self._held):
+                    yield Text(self._held)
+                    self._held = None
+                continue
+            if self._held is not None and not isinstance(event, Thought):
+                if self._held:
+                    yield Text(self._held)
+                self._held = None
+            yield self._counted(event)
+
+    def _counted(self, event: ModelEvent) -> ModelEvent:
+        if isinstance(event, CallReady):
+            self._calls += 1
+            return event if self._is_expected else replace(event, repairs=(*event.repairs, AS_TEXT))
+        return event
+
+    def _may_be_a_call(self, text: str) -> bool:
+        begun = text.lstrip()
+        if len(text) > _LONGEST_HELD:
+            return False
+        if any(fence.startswith(begun[:3]) for fence in _FENCES):
+            return not _BEHIND_FENCE.match(text)
+        return any(opener.startswith(begun) or begun.startswith(opener) for opener in self._openers)
+
+    def _find(self, text: str) -> list[ModelEvent]:
+        """The calls in an answer that is nothing but code; the text itself, if there are none."""
+        parsed, names = find_calls(text, self._tools, recover=False), {tool.name for tool in self._tools}
+        if not parsed.calls or not all(call.name in names for call in parsed.calls):
+            return [Text(text)]
+        events: list[ModelEvent] = [Text(parsed.content)] if parsed.content else []
+        events += events_of((replace(call, id=""), (AS_TEXT,)) for call in parsed.calls)
+        self._calls += len(parsed.calls)
+        return events
+
+
+@dataclass(frozen=True, slots=True)
+class _OpenCall:
+    """A call that has begun: its number, name and id here, and what was fixed."""
+
+    number: int
+    name: str
+    id: str
+    repairs: tuple[str, ...]
+
+
+class UpstreamCalls:
+    """Fixes the calls of one answer. `names` turns the names that were sent back into those of the `tools`, `text` reads calls
+    that come as text (None: text is text), `ids` are those of earlier calls.
+
+    Where calls come as calls, what looks like a call in the text is none, nor is what follows talk behind other calls.
+    """
+
+    def __init__(self, names: ToolNames, tools: Iterable[str], text: TextCalls | None, ids: CallIds) -> None:
+        self._names = names
+        self._tools = _spellings(tools, names)
+        self._text = text
+        self._ids = ids
+        self._open: dict[tuple[bool, int], _OpenCall] = {}  # by whether it came as text, and the number it has there
+        self._count = 0
+        self._reads_text = True  # whether calls in the text count
+        self._from_text: list[ModelEvent] = []  # calls in the text, until the answer ends
+        self.has_changed_ids = False
+
+    def filter(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """The events that come of these."""
+        for event in events:
+            match event:
+                case Text(text, ()) if self._text is not None:
+                    yield from self._keep_calls(self._text.feed(text))
+                case Text() | Thought():
+                    yield from self._keep_calls([event])
+                case Started():
+                    yield event
+                case Stopped():
+                    yield from self._close_text()
+                    yield from self._fix(self._from_text, is_text=True)
+                    yield event
+                case _:
+                    yield from self._close_text()
+                    self._reads_text = False
+                    self._from_text.clear()
+                    yield from self._fix([event], is_text=False)
+
+    def _close_text(self) -> Iterator[ModelEvent]:
+        if self._text is not None:
+            yield from self._keep_calls(self._text.close())
+
+    def _keep_calls(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """What is said before all calls; what is read as calls is kept."""
+        for event in events:
+            if not isinstance(event, Text | Thought):
+                self._from_text += (event,) if self._reads_text else ()
+            elif self._from_text:
+                self._reads_text &= not is_talk(event.text)
+            else:
+                yield event
+
+    def _fix(self, events: Iterable[ModelEvent], *, is_text: bool) -> Iterator[ModelEvent]:
+        for event in events:
+            match event:
+                case CallStarted(index, name, id):
+                    yield self._start((is_text, index), name, id)
+                case CallArguments(index, text):
+                    if call := self._open.get((is_text, index)):
+                        yield CallArguments(call.number, text)
+                case CallReady(index, ready, repairs):
+                    if call := self._open.pop((is_text, index), None):
+                        yield CallReady(call.number, replace(ready, name=call.name, id=call.id), (*repairs, *call.repairs))
+                case Unreadable(text, reason, int(index)):
+                    if call := self._open.pop((is_text, index), None):
+                        yield Unreadable(text, reason, call.number)
+                case _:
+                    yield event
+
+    def _start(self, key: tuple[bool, int], sent: str, id: str) -> CallStarted:
+        name, repairs = self._tool_name(sent)
+        own_id = self._ids.claim(id, new_call_id())
+        if own_id != id:
+            repairs = repairs if key[0] else (*repairs, "repeated-id" if id else "missing-id")
+            self.has_changed_ids = True
+        call = self._open[key] = _OpenCall(self._count, name, own_id, repairs)
+        self._count += 1
+        return CallStarted(call.number, name, own_id)
+
+    def _tool_name(self, sent: str) -> tuple[str, tuple[str, ...]]:
+        """The tool that is meant, and what had to be fixed to know."""
+        name = self._names.inward(sent)
+        if name in self._tools.values():
+            return name, ()
+        if not sent and len(set(self._tools.values())) == 1:
+            return next(iter(self._tools.values())), ("missing-name",)
+        meant = self._tools.get(_plain(name))
+        return (name, ()) if meant is None else (meant, ("other-name",))
+
+
+def _spellings(names: Iterable[str], sent: ToolNames) -> dict[str, str]:
+    """The names of tools by what a model may make of them: as they were sent, and in other cases or with a prefix."""
+    spellings: dict[str, str] = {}
+    for name in names:
+        for spelling in (name, sent.outward(name)):
+            spellings.setdefault(_plain(spelling), name)
+    return spellings
+
+
+def _plain(name: str) -> str:
+    """A name without regard to case, and without the prefix that some models put before it."""
+    return name.strip().casefold().removeprefix("functions.").removeprefix("default_api.")
+
 
 _MOST_BYTES: Final = 64 * 1024 * 1024  # of one answer
 

@@ -32,14 +32,11 @@ from callsmith.formats.prompt.prompt import messages_as_text, with_output_instru
 from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.grammar.limits import refusing_depth
 from callsmith.models.answers.normalizer import AnswerNormalizer
-from callsmith.models.answers.reading import Stage
-from callsmith.models.answers.steps import StepRecorder
+from callsmith.models.answers.reading import Stage, StepRecorder
 from callsmith.models.answers.validator import AnswerValidator, nothing_unenforced
 from callsmith.models.grammars import grammar_fields
-from callsmith.models.remote.answer import UpstreamAnswer
-from callsmith.models.remote.calls import UpstreamCalls
+from callsmith.models.remote.answer import TextCalls, UpstreamAnswer, UpstreamCalls
 from callsmith.models.remote.rejections import explain_rejection, refuses_model, refuses_tools
-from callsmith.models.remote.text_calls import TextCalls
 from callsmith.wire.fields import as_count
 from callsmith.wire.signed import Signed
 from callsmith.wire.upstream.dialects import UpstreamDialect

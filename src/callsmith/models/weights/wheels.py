@@ -17,7 +17,7 @@ from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from callsmith.core.errors import Unavailable
-from callsmith.models.weights.watch import run_watched
+from callsmith.models.weights.disk import run_watched
 
 
 @contextmanager

@@ -5,9 +5,8 @@ from pathlib import Path
 
 import pytest
 
+from callsmith.engines.llama_builds.builds import BUILDS, Machine, this_machine
 from callsmith.engines.llama_builds.locate import reason_against
-from callsmith.engines.llama_builds.machine import Machine, this_machine
-from callsmith.engines.llama_builds.table import BUILDS
 
 BY_NAME = {build.name: build for build in BUILDS}
 NVRM = "NVRM version: NVIDIA UNIX x86_64 Kernel Module  {}  Tue Sep  1 04:00:00 UTC 2026\nGCC version:  gcc version 12.2.0\n"

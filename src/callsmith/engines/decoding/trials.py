@@ -24,7 +24,7 @@ SECONDS: Final = 5.0  # for one text; real schemas take a hundredth of it
 _MEMORY: Final = 1 << 30  # bytes of address space
 _WORKERS: Final = 2
 _START_SECONDS: Final = 60.0
-_PROGRAM: Final = Path(__file__).with_name("worker.py")
+_PROGRAM: Final = Path(__file__).with_name("trial_worker.py")
 
 
 def pool_with_stack(count: int, name: str) -> ThreadPoolExecutor:

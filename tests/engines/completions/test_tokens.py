@@ -15,8 +15,8 @@ from starlette.responses import JSONResponse, Response
 from callsmith.core.errors import ModelError, Rejected
 from callsmith.core.events import CallReady, ModelEvent, Started, Stopped, Text
 from callsmith.core.values import Completion, Message, Request, Sampling, TokenLogprob, Tool
-from callsmith.engines.completions import special_tokens
-from callsmith.engines.completions.logprobs import TokenAligner, read_token
+from callsmith.engines.completions import tokenizer
+from callsmith.engines.completions.tokens import TokenAligner, read_token
 from callsmith.engines.port import Engine, Piece, SampledToken
 from callsmith.formats import format_named
 from callsmith.formats.prompt.prompt import Prompt
@@ -36,7 +36,7 @@ LIKELY = {"`": -0.5, "<tool_call>": -2.0, "z": -3.0}
 
 @pytest.fixture(autouse=True)
 def small_vocabulary(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(special_tokens, "_STEP", 500)  # tokens that are asked for at once
+    monkeypatch.setattr(tokenizer, "_STEP", 500)  # tokens that are asked for at once
 
 
 async def pieces_of(engine: Engine, sampling: Sampling = ASKED) -> list[Piece]:

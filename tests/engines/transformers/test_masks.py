@@ -17,7 +17,7 @@ from callsmith.core.schema import validate
 from callsmith.core.values import Sampling
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.transformers.engine import TransformersEngine
-from callsmith.engines.transformers.mask_finder import MaskFinder, MaskRow
+from callsmith.engines.transformers.masks import MaskFinder, MaskRow
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, JsonValue
 from tests.engines.contract import say

@@ -6,10 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from callsmith.engines.llama.gpu.devices import Device
-from callsmith.engines.llama.gpu.header import Header, read_header
-from callsmith.engines.llama.gpu.layers import Demand, Placement, demand_of, layers_that_fit, place
-from callsmith.engines.llama.gpu.tiny_model import VOCABULARY, write_tiny_model
+from callsmith.engines.llama.placement import Demand, Device, Header, Placement, demand_of, layers_that_fit, place, read_header
+from callsmith.engines.llama.trial_decode import VOCABULARY, write_tiny_model
 from tests.small import small_file
 
 GIB = 1 << 30

@@ -1,12 +1,9 @@
-"""Finds masks for many answers at once, in threads of the grammar engine.
-
-What an answer may go on with depends on its tokens alone. So on a GPU the masks of a step are begun as soon as the tokens of the
-step before are accepted, while pieces are delivered and the forward pass is prepared and runs.
-"""
+"""Masks of grammars: found in threads, and applied on the device for all rows in one pass."""
 
 import time
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
+from importlib.util import find_spec
 from threading import Event
 from typing import Final, TypeAlias
 
@@ -14,7 +11,28 @@ import llguidance
 import numpy as np
 
 from callsmith.engines.decoding.compiler import ActiveConstraint
-from callsmith.engines.transformers.libraries import Tensor
+from callsmith.engines.transformers.libraries import Tensor, torch
+
+UNMASKED, MASKED, FIRST_QUOTE = -1, 0, 1  # what is done to a row; from FIRST_QUOTE on, tokens that close get a bonus besides
+
+_has_kernel = torch.cuda.is_available() and find_spec("triton") is not None
+
+
+def apply_masks(logits: Tensor, bits: Tensor, kinds: Tensor, bonus: Tensor) -> None:
+    """Change the logits in place: a row for each answer, with a bit for each token in `bits` and what is done in `kinds`.
+
+    `bonus` has a row for each kind of quotes.
+    """
+    if _has_kernel and logits.is_cuda:
+        from callsmith.engines.transformers import kernel
+
+        kernel.apply_masks(logits, bits, kinds, bonus)
+        return
+    places = torch.arange(32, dtype=torch.int32, device=logits.device)
+    allowed = ((bits[:, :, None] >> places) & 1).bool().reshape(len(bits), -1)[:, : logits.shape[1]] | (kinds < MASKED)[:, None]
+    added = torch.where((kinds >= FIRST_QUOTE)[:, None], bonus[(kinds - FIRST_QUOTE).clamp(min=0)], 0.0)
+    logits.copy_(torch.where(allowed, logits + added, float("-inf")))
+
 
 _SAMPLED_WORDS: Final = 128  # one of so many words of a mask is looked at
 
@@ -22,8 +40,10 @@ MaskRow: TypeAlias = tuple[ActiveConstraint, int]  # a constraint, and the row o
 
 
 class MaskFinder:
-    """Writes masks into the rows of `bits`. `ahead`: those of the next step may be begun before it.
+    """Writes masks for many answers at once, in threads of the grammar engine, into the rows of `bits`.
 
+    What an answer may go on with depends on its tokens alone. So on a GPU (`ahead`) the masks of a step are begun as soon as the
+    tokens of the step before are accepted, while pieces are delivered and the forward pass is prepared and runs.
     A matcher is used by one thread at a time: between `begin` and `wait` those that were given belong to another one.
     """
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from callsmith.models.weights import watch
+from callsmith.models.weights import disk
 
 COMES_AND_GOES = """
 import os, time
@@ -22,8 +22,8 @@ while time.monotonic() < until:
 
 
 def test_folders_that_vanish_while_they_are_looked_at_are_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(watch, "LOOK_SECONDS", 0.001)
+    monkeypatch.setattr(disk, "LOOK_SECONDS", 0.001)
     seen: list[int] = []
-    done = watch.run_watched([sys.executable, "-c", COMES_AND_GOES], tmp_path, os.environ, seen.append)
+    done = disk.run_watched([sys.executable, "-c", COMES_AND_GOES], tmp_path, os.environ, seen.append)
     assert (done.returncode, done.stderr) == (0, "")
     assert seen[-1] == 1000

@@ -10,11 +10,20 @@ import pytest
 
 pytest.importorskip("xllamacpp")
 
-from callsmith.engines.llama_builds.locate import VARIABLE, library_in, locate, pinned_library, unused_gpu
-from callsmith.engines.llama_builds.machine import Machine, this_machine
-from callsmith.engines.llama_builds.preload import preload
-from callsmith.engines.llama_builds.proof import Proof, forget, proof_of, prove, remembered
-from callsmith.engines.llama_builds.table import Build, Package
+from callsmith.engines.llama_builds.builds import Build, Machine, Package, this_machine
+from callsmith.engines.llama_builds.locate import (
+    VARIABLE,
+    Proof,
+    forget,
+    library_in,
+    locate,
+    pinned_library,
+    preload,
+    proof_of,
+    prove,
+    remembered,
+    unused_gpu,
+)
 from tests.real_build import CPU_BUILD, needs_real_build
 
 HERE = this_machine()
@@ -163,7 +172,7 @@ def preloaded(library: Path, folders: tuple[Path, ...]) -> str:
     """What cannot be loaded, found out by a process of its own."""
     show = f"""
 from pathlib import *
-from callsmith.engines.llama_builds.machine import Machine
-from callsmith.engines.llama_builds.preload import preload
+from callsmith.engines.llama_builds.builds import Machine
+from callsmith.engines.llama_builds.locate import preload
 print(preload(Path({str(library)!r}), Machine("linux", "x86_64", folders={folders!r})))"""
     return subprocess.run([sys.executable, "-c", show], capture_output=True, text=True, check=True).stdout.strip()

@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("llguidance")
 pytest.importorskip("xllamacpp")
 
-from callsmith.engines.llama.cached_tokenize import _TOKENIZE, CachedTokenize
+from callsmith.engines.llama.gguf import _TOKENIZE, CachedTokenize
 
 
 def asking(function: CachedTokenize, text: bytes, room: int = 16, *, reads: bool = False) -> tuple[int, list[int]]:

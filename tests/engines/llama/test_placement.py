@@ -11,9 +11,9 @@ pytest.importorskip("llguidance")
 from callsmith.core.errors import UsageError
 from callsmith.engines import llama
 from callsmith.engines.llama import gguf
-from callsmith.engines.llama.gpu.devices import Device, gpus
 from callsmith.engines.llama.libllama import load
-from callsmith.engines.llama_builds.machine import Machine
+from callsmith.engines.llama.placement import Device, gpus
+from callsmith.engines.llama_builds.builds import Machine
 from callsmith.formats.prompt.prompt import Prompt
 from tests.engines.contract import GREEDY, say
 from tests.small import small_file
