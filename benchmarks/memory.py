@@ -71,7 +71,7 @@ def main(model: str) -> None:
         ("a sequence under a grammar, without its KV cache", *taken(sequence, 200)),
     ]
     show(f"KB each, many kept; vocabulary of {weights.vocabulary.size:,}", ("", "Python", "process"), rows)
-    show(f"the KV cache, {weights.name}", ("", "KB a token"), [("", kv_bytes(weights) / 1024)])
+    show(f"the KV cache, {weights.info.name}", ("", "KB a token"), [("", kv_bytes(weights) / 1024)])
     weights.close()
 
 

@@ -48,7 +48,7 @@ def conversation(said: str, *, where: str) -> tuple[Request, tuple[Tool, ...]]:
 def prompt(weights: Weights, said: str, *, where: str, template: str | None = None, guarded: bool = True) -> Prompt:
     specials = frozenset(weights.vocabulary.specials) if guarded else frozenset[str]()
     request, tools = conversation(said, where=where)
-    return prompt_for(request, tools, Template(template or weights.template or CHATML), HERMES, Escaper(specials))
+    return prompt_for(request, tools, Template(template or weights.info.template or CHATML), HERMES, Escaper(specials))
 
 
 def controls(vocabulary: GgufVocabulary, prompt: Prompt) -> list[str]:

@@ -33,7 +33,7 @@ def list_engines(
     from callsmith.engines import describe_engines
     from callsmith.engines.llama_builds.builds import this_machine
 
-    engines = describe_engines()
+    engines = [*describe_engines()]
     machine = this_machine()
     located, trouble = _located(machine)
     rows = [_pinned_row(located), *(_row(build, machine, located) for build in _builds())]

@@ -6,7 +6,7 @@ to be edited: `open_engine` and `open_model` find engines by listing the folder.
 """
 
 from ast import get_docstring, parse
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
 from importlib.metadata import entry_points
@@ -31,8 +31,8 @@ def open_engine(spec: str, **options: Any) -> Engine:
 
 def find_engine(scheme: str) -> OpenFunction:
     """The `open` function of an engine: of a module in this folder, else of an entry point."""
-    if scheme in _modules() and (found := _open_in(scheme)):
-        return found
+    if open := _function_in(scheme, "open"):
+        return open
     for entry in entry_points(group="callsmith.engines"):
         if entry.name == scheme:
             return entry.load()
@@ -41,19 +41,19 @@ def find_engine(scheme: str) -> OpenFunction:
 
 def find_description(scheme: str) -> DescribeFunction | None:
     """The `describe` function of an engine in this folder, if it has one."""
-    return _function_in(scheme, "describe") if scheme in _modules() else None
+    return _function_in(scheme, "describe")
 
 
 def engine_schemes() -> list[str]:
     """The schemes of all engines there are, also of those whose extra is not installed."""
-    found = {entry.name for entry in entry_points(group="callsmith.engines")}
+    schemes = {entry.name for entry in entry_points(group="callsmith.engines")}
     for name in _modules():
         try:
-            if _open_in(name):
-                found.add(name)
+            if _function_in(name, "open"):
+                schemes.add(name)
         except MissingExtra:
-            found.add(name)
-    return sorted(found)
+            schemes.add(name)
+    return sorted(schemes)
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,21 +65,18 @@ class EngineDescription:
     missing: str = ""
 
 
-def describe_engines() -> list[EngineDescription]:
+def describe_engines() -> Iterator[EngineDescription]:
     """All engines there are."""
-    return [_describe(scheme) for scheme in engine_schemes()]
-
-
-def _describe(scheme: str) -> EngineDescription:
-    name = f"{__name__}.{scheme}"
-    spec = find_spec(name) if scheme in _modules() else None
-    code = Path(spec.origin).read_text("utf-8") if spec and spec.origin else ""
-    purpose = (get_docstring(parse(code)) or "an engine of another package").splitlines()[0].partition(": `")[0].removesuffix(".")
-    try:
-        find_engine(scheme)
-    except (MissingExtra, ImportError) as error:
-        return EngineDescription(scheme, purpose, str(error))
-    return EngineDescription(scheme, purpose)
+    for scheme in engine_schemes():
+        spec = find_spec(f"{__name__}.{scheme}") if scheme in _modules() else None
+        doc = get_docstring(parse(Path(spec.origin).read_text("utf-8"))) if spec and spec.origin else ""
+        purpose = (doc or "an engine of another package").splitlines()[0].partition(": `")[0].removesuffix(".")
+        try:
+            find_engine(scheme)
+        except (MissingExtra, ImportError) as error:
+            yield EngineDescription(scheme, purpose, str(error))
+        else:
+            yield EngineDescription(scheme, purpose)
 
 
 def accepted_options(open: OpenFunction | DescribeFunction, options: Mapping[str, object]) -> dict[str, object]:
@@ -94,10 +91,6 @@ def _modules() -> list[str]:
     return [module.name for module in iter_modules(__path__)]
 
 
-def _open_in(module: str) -> OpenFunction | None:
-    """The `open` function of a module in this folder; None for one that is no engine."""
-    return _function_in(module, "open")
-
-
 def _function_in(module: str, name: str) -> Callable[..., Any] | None:
-    return vars(import_module(f"{__name__}.{module}")).get(name)
+    """A function of a module in this folder, if there are both."""
+    return vars(import_module(f"{__name__}.{module}")).get(name) if module in _modules() else None

@@ -26,8 +26,6 @@ Reply: TypeAlias = str | CallsmithError | tuple[Piece, ...]  # a text, an error 
 
 @dataclass(frozen=True, slots=True)
 class RecordedRequest:
-    """A recorded request."""
-
     prompt: Prompt
     sampling: Sampling
     grammar: Grammar | Relay | None
@@ -87,11 +85,9 @@ class Scripted:
         yield Finished(reason, Usage(self._count(prompt.text), said), scanner.matched)
 
     async def count(self, text: str) -> int:
-        """How many pieces the text has."""
         return self._count(text)
 
     async def close(self) -> None:
-        """Refuse to generate from now on."""
         self._closed = True
 
     def _count(self, text: str) -> int:

@@ -51,7 +51,6 @@ class StopScanner:
 
     @property
     def found(self) -> bool:
-        """Whether a stop string was found."""
         return bool(self.matched)
 
     def feed(self, piece: Piece) -> list[Piece]:

@@ -17,7 +17,7 @@ from pathlib import Path, PurePosixPath
 from callsmith.core.errors import Unavailable
 from callsmith.engines.llama_builds.builds import Build, Machine, Package, this_machine
 from callsmith.engines.llama_builds.locate import forget, library_in, prove, reason_against
-from callsmith.models.weights.disk import alone, beside, digest_of, require_room, run_watched
+from callsmith.models.weights.disk import alone, beside, digest_of, require_room, run_watched, scratch_folder, writing
 
 _UNPACKED = 5  # how many times as much room the files of a tarball take, at most
 Progress = Callable[[int, int], None]  # bytes so far, and of how many
@@ -37,30 +37,21 @@ class Installer:
         if reason := reason_against(build, machine):
             raise Unavailable(f"{build.name} cannot be used here: {reason}")
         folder = build.folder
-        try:
-            folder.parent.mkdir(parents=True, exist_ok=True)
-            with alone(beside(folder, ".lock")):
-                if force or not library_in(folder):
-                    self._fetch(build, folder, machine)
-                else:
-                    _prove(build, folder, machine)
-        except OSError as error:
-            raise Unavailable(
-                f"could not write {folder}: {error.strerror or error}", hint="Set CALLSMITH_CACHE to a folder with room."
-            ) from error
-        found = library_in(folder)
-        assert found is not None  # it has just been used
-        return found
+        with writing(folder):
+            if force or not library_in(folder):
+                self._fetch(build, folder, machine)
+            else:
+                _prove(build, folder, machine)
+        library = library_in(folder)
+        assert library is not None  # it has just been used
+        return library
 
     def _fetch(self, build: Build, folder: Path, machine: Machine) -> None:
         """Fetch into a folder beside it, which gets its name only when everything is proven."""
         require_room(folder.parent, build.size * (1 + _UNPACKED))
-        scratch = beside(folder, ".scratch")
-        shutil.rmtree(scratch, ignore_errors=True)
-        unpacked = scratch / "files"
-        unpacked.mkdir(parents=True)
-        try:
-            done = 0
+        with scratch_folder(beside(folder, ".scratch")) as scratch:
+            unpacked, done = scratch / "files", 0
+            unpacked.mkdir()
             for package in build.packages:
 
                 def report(arrived: int, before: int = done, most: int = package.size) -> None:
@@ -68,15 +59,14 @@ class Installer:
 
                 tarball = self._tarball(package, scratch, report)
                 if digest_of(tarball).hexdigest() != package.sha256:
-                    raise Unavailable(f"{_origin(self.source)} {package.name} without the expected sha256", retryable=True)
+                    origin = f"{self.source} has" if self.source else "the npm registry sent"
+                    raise Unavailable(f"{origin} {package.name} without the expected sha256", retryable=True)
                 _unpack(tarball, unpacked)
                 done += package.size
                 self.progress(done, build.size)
             _prove(build, unpacked, machine)
             shutil.rmtree(folder, ignore_errors=True)
             unpacked.rename(folder)
-        finally:
-            shutil.rmtree(scratch, ignore_errors=True)
 
     def _tarball(self, package: Package, scratch: Path, report: Callable[[int], None]) -> Path:
         if self.source is None:
@@ -95,10 +85,6 @@ def remove_build(build: Build) -> bool:
     with alone(beside(folder, ".lock")):
         shutil.rmtree(folder)
     return True
-
-
-def _origin(source: Path | None) -> str:
-    return "the npm registry sent" if source is None else f"{source} has"
 
 
 def _download(package: Package, folder: Path, report: Callable[[int], None]) -> Path:

@@ -36,6 +36,10 @@ from callsmith.wire.upstream.dialects import UpstreamDialect, dialect_named
 from callsmith.wire.upstream.quirks import Quirks
 
 _log = logging.getLogger(__name__)
+FALLBACK = "generic-xml"  # for models that were never taught a format of their own
+WEIGHTS_SCHEME = "llama"  # the engine that opens GGUF files
+_LONGEST_CONTEXT = 8192  # tokens, where the user does not ask for more: memory grows with it
+_SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a drive
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,12 +80,6 @@ def _described_format(response_template: Json) -> tuple[Format, ...]:
     except UsageError as error:
         _log.warning("the model's response_template is not used: %s", error)
         return ()
-
-
-FALLBACK = "generic-xml"  # for models that were never taught a format of their own
-WEIGHTS_SCHEME = "llama"  # the engine that opens GGUF files
-_LONGEST_CONTEXT = 8192  # tokens, where the user does not ask for more: memory grows with it
-_SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a drive
 
 
 @check_fields
@@ -234,7 +232,7 @@ def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
 
 def _only_model(upstream: Upstream, dialect: UpstreamDialect) -> str:
     """The model of a server that has one."""
-    names = model_names(upstream.get_now(dialect.list_path))
+    names = model_names(upstream.wait_for(lambda: upstream.get(dialect.list_path)))
     if len(names) != 1:
         listed = ", ".join(names[:20]) or "none"
         raise UsageError(f"{upstream.url} has {len(names)} models ({listed}): name one, as in {upstream.url}#NAME", field="model")

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, UsageError
 from callsmith.core.values import Sampling, TokenBias
-from callsmith.engines.decoding.sequence import Adjustment, Sampler, Sequence, adjustment_for, check_bias
+from callsmith.engines.decoding.sequence import Adjustment, Sampler, Sequence, check_bias
 from callsmith.engines.port import with_defaults
 from tests.effort import tries
 
@@ -183,7 +183,7 @@ def test_near_its_limit_an_answer_that_is_whole_begins_nothing_more(whole: int, 
 def adjusted(sampling: Sampling, *answer: int, prompt: tuple[int, ...] = ()) -> list[float]:
     adjustment = Adjustment(sampling, prompt)
     for token in answer:
-        adjustment.add(token)
+        adjustment.count(token)
     logits = np.array([2.0, -2.0, 0.0, 4.0], np.float32)
     adjustment.apply(logits)
     return [round(float(logit), 3) for logit in logits]
@@ -210,7 +210,7 @@ def test_logits_are_changed_as_penalties_and_biases_say(sampling: Sampling, expe
     "sampling", [Sampling(), Sampling(presence_penalty=0.0, frequency_penalty=0.0, repetition_penalty=1.0, penalty_window=64)]
 )
 def test_where_nothing_is_asked_for_there_is_nothing_to_apply(sampling: Sampling) -> None:
-    assert adjustment_for(sampling, [1, 2, 3]) is None
+    assert not Sequence(Digits(), sampling, room=9, prompt=[1, 2, 3]).needs_logits
 
 
 def test_a_bias_on_a_token_that_is_not_there_is_refused() -> None:

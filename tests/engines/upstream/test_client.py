@@ -198,7 +198,7 @@ async def test_a_server_that_does_not_begin_or_falls_silent_is_given_up() -> Non
 async def test_things_can_be_asked_for_while_a_loop_is_running() -> None:
     async with scripted(http(b'["x"]')) as server:
         upstream = Upstream(server.url, retry_policy=QUICK)
-        assert await asyncio.to_thread(upstream.get_now, "models") == ["x"]
+        assert await asyncio.to_thread(upstream.wait_for, lambda: upstream.get("models")) == ["x"]
         assert await upstream.get("models") == ["x"]
         await upstream.close()
         with pytest.raises(UsageError, match="closed"):

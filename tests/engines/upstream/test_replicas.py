@@ -100,7 +100,7 @@ def test_probes_come_later_and_later_and_the_error_says_when_to_come_again(caplo
         replicas.failed(replica, NotReached(replica.url, "refused"))
     for _ in range(12):
         replicas.probe_failed(replicas.all[0])
-        waits.append(replicas.seconds_until_probe(replicas.all[0]))
+        waits.append(replicas.all[0].next_probe - replicas.clock())
     assert waits[0] < waits[2] < waits[5] <= 6
     assert replicas.choose("s") is None
     error = replicas.none_usable()

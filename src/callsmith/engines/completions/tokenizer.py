@@ -28,6 +28,9 @@ _MOST: Final = 1_000_000  # tokens of a vocabulary
 
 Tokenize = Callable[[Sequence[str]], Awaitable[list[list[int]]]]
 Detokenize = Callable[[list[int]], Awaitable[str]]
+_LARGEST: Final = 16 * 1024 * 1024  # bytes of a file
+_LOCAL: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
+_REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 async def find_specials(tokenize: Tokenize, detokenize: Detokenize, size: int | None, known: Iterable[str]) -> dict[str, int]:
@@ -58,11 +61,6 @@ async def confirm_specials(tokenize: Tokenize, found: Mapping[str, int]) -> dict
 def is_like_special(text: str) -> bool:
     """Whether a text looks like that of a special token. An added token that is a word or white space does not."""
     return 3 <= len(text) <= _LONGEST and _LOOK.fullmatch(text) is not None
-
-
-_LARGEST: Final = 16 * 1024 * 1024  # bytes of a file
-_LOCAL: Final = re.compile(r"localhost|127(\.\d+){3}|::1")
-_REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
 
 
 def read_tokenizer_config(value: Json, template: str | None = None) -> EngineInfo:

@@ -6,6 +6,8 @@ from typing import Final, Literal
 from callsmith.core.values import Json, TokenLogprob
 from callsmith.engines.port import Piece, SampledToken
 
+_LEAST: Final = -9999.0  # stands for no probability at all, as in OpenAI's API
+
 
 class SpecialSplitter:
     """Cuts text at its special tokens. That one has come is known by its id; its text comes with it, later, or not at all.
@@ -47,9 +49,6 @@ class SpecialSplitter:
         """What is left at the end. Where the answer stopped by itself, the last token is the one that ended it."""
         rest, self._waiting = self._waiting, []
         return [Piece(one, special=True) for one in (rest[:-1] if is_stop else rest)]
-
-
-_LEAST: Final = -9999.0  # stands for no probability at all, as in OpenAI's API
 
 
 def read_token(text: str | bytes, logprob: Json, top: Iterable[TokenLogprob] = ()) -> TokenLogprob:
@@ -102,7 +101,6 @@ class TokenAligner:
             self._at, self._text = self._at + len(self._text), ""
 
     def take(self) -> tuple[SampledToken, ...]:
-        """The tokens that were found since the last call."""
         found, self._found = tuple(self._found), []
         return found
 

@@ -63,7 +63,7 @@ ActiveConstraint: TypeAlias = Constraint | RelayConstraint
 
 
 class TriggeredConstraint:
-    """A constraint that starts where the answer writes a trigger of its grammar. Until then it masks nothing."""
+    """A `Constraint` that starts where the answer writes a trigger of its grammar. Until then it masks nothing."""
 
     def __init__(self, begin: Callable[[], ActiveConstraint], triggers: Iterable[bytes], vocabulary: Vocabulary) -> None:
         self._begin = begin
@@ -78,12 +78,10 @@ class TriggeredConstraint:
 
     @property
     def ended(self) -> bool:
-        """The grammar is complete: nothing can follow."""
         return self._ready is not None and self._ready.ended
 
     @property
     def may_end(self) -> bool:
-        """The text so far is a complete answer."""
         return self._ready is None or self._ready.may_end
 
     def admits(self, token: int) -> bool:
@@ -101,16 +99,13 @@ class TriggeredConstraint:
 
     @property
     def active(self) -> ActiveConstraint | None:
-        """The constraint in force, once a trigger has been written."""
         return self._ready
 
     def restrict(self, logits: Logits) -> None:
-        """Mask the logits of tokens the grammar does not allow here, once a trigger has been written."""
         if self._ready:
             self._ready.restrict(logits)
 
     def consume(self, token: int) -> None:
-        """Advance by this token, which was admitted."""
         if self._ready is None:
             self._tokens.append(token)
             self._tail = (self._tail + self._vocabulary.marked(token))[-self._longest :]
@@ -120,7 +115,6 @@ class TriggeredConstraint:
             self._ready.consume(token)
 
     def forced(self) -> list[int]:
-        """The tokens that must come next."""
         return self._ready.forced() if self._ready else []
 
     def _triggered(self, token: int) -> bool:
@@ -145,7 +139,7 @@ class _PreparedRelay:
 class Compiler:
     """Compiles grammars for one vocabulary and caches the latest ones. Safe for threads.
 
-    What is not certainly cheap is tried in a worker process first (`trial`): nothing in a grammar ends this one.
+    What is not certainly cheap is tried in a worker process first (`trials`): nothing in a grammar ends this one.
     `lexers` is how many answers of one grammar can have their masks found at the same time.
     """
 
@@ -179,6 +173,7 @@ class Compiler:
     @refusing_depth
     def begin(self, grammar: Grammar | Relay, cancellation: Cancellation | None = None) -> ActiveConstraint:
         """A constraint at the start of the grammar, or behind the prefix that the prompt has already written."""
+        cancellation = cancellation or Cancellation()
         if isinstance(grammar, Grammar):
             return self._at(grammar, cancellation)
         prepared = self._relay(grammar)
@@ -186,22 +181,18 @@ class Compiler:
             prepared.plan, prepared.is_ready = plan_relay(grammar, self._vocabulary), True
         if prepared.plan is None or prepared.is_slow:
             return self._at(grammar.whole(), cancellation)
-        return RelayConstraint(prepared.plan, self._at_stage, self._vocabulary)
+        return RelayConstraint(prepared.plan, self._at, self._vocabulary)
 
     def close(self) -> None:
-        """End the worker processes."""
         self._trials.close()
 
-    def _at(self, grammar: Grammar, cancellation: Cancellation | None) -> Constraint:
-        made = self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, cancellation or Cancellation()))
-        return made.new_constraint()
-
     @refusing_depth
-    def _at_stage(self, grammar: Grammar) -> Constraint:
-        """A stage of a relay: its tools have all been checked or are simple, so it is compiled without being tried."""
-        return self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, None)).new_constraint()
+    def _at(self, grammar: Grammar, cancellation: Cancellation | None = None) -> Constraint:
+        """A constraint for one grammar. A stage of a relay comes without a `cancellation`: its tools have all been checked or are
+        simple, so it is compiled without being tried."""
+        return self._prepared.get_or_make((grammar,), lambda: self._prepare(grammar, cancellation)).new_constraint()
 
-    def _relay(self, relay: Relay) -> "_PreparedRelay":
+    def _relay(self, relay: Relay) -> _PreparedRelay:
         return self._relays.get_or_make((relay,), _PreparedRelay)
 
     def _prepare(self, grammar: Grammar, cancellation: Cancellation | None) -> MatcherCopies:
@@ -226,15 +217,17 @@ class Compiler:
 
     def compile(self, lark: str, cancellation: Cancellation | None = None) -> llguidance.LLMatcher:
         """The matcher for this Lark text; copy it, never use it itself. With a `cancellation`, it is tried first if need be."""
-        known = self._compiled.get(lark)
-        if known:
+        if known := self._compiled.get(lark):
             return known
-        costly = cancellation is not None and not is_simple(lark)
-        if cancellation and costly:
-            self._try(lark, cancellation)
+        if cancellation is None or is_simple(lark):
+            return self._compiled.put(lark, self._compile(lark))
+        self._try(lark, cancellation)
         matcher = self._compile(lark)
-        if cancellation and costly:
-            self._warm(matcher)
+        with self._lock:
+            first = matcher.deep_copy()
+        first.compute_bitmask()  # what the first tokens need is known then, and a grammar in which that takes too much is refused
+        if first.is_error():
+            raise _too_ambiguous(first.get_error())
         return self._compiled.put(lark, matcher)
 
     def unchecked(self, relay: Relay) -> list[str]:
@@ -262,20 +255,13 @@ class Compiler:
         """Compile the text in a worker process; the seconds that it takes."""
         if len(lark) > MAX_LARK:
             raise UsageError(f"the grammar of the answer has {len(lark)} characters, at most {MAX_LARK} are allowed")
-        tried = self._trials.run(_TOKEN.sub(_stand_in, lark), cancellation)
+        stand_in = _TOKEN.sub(lambda token: f"<[{_STAND_INS[int(token[1]) % len(_STAND_INS)]}]>", lark)
+        tried = self._trials.run(stand_in, cancellation)
         if tried.error:
             raise _refusal(tried.error)
         if tried.step:
             raise _too_ambiguous(tried.step)
         return tried.seconds
-
-    def _warm(self, matcher: llguidance.LLMatcher) -> None:
-        """Find the first tokens once, so that what they need is known, and a grammar in which that takes too much is refused."""
-        with self._lock:
-            first = matcher.deep_copy()
-        first.compute_bitmask()
-        if first.is_error():
-            raise _too_ambiguous(first.get_error())
 
     def _compile(self, lark: str) -> llguidance.LLMatcher:
         with self._lock:
@@ -290,10 +276,6 @@ class Compiler:
         if matcher.is_error():
             raise _refusal(matcher.get_error())
         return matcher
-
-
-def _stand_in(token: re.Match[str]) -> str:
-    return f"<[{_STAND_INS[int(token[1]) % len(_STAND_INS)]}]>"
 
 
 def _refusal(message: str) -> UsageError:

@@ -12,6 +12,7 @@ from collections.abc import AsyncGenerator
 from collections.abc import Sequence as Tokens
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from threading import Event, Lock
 
 from callsmith.core.errors import PromptTooLong, QueueFull, Unavailable, UsageError
@@ -93,7 +94,6 @@ class BatchEngine(ABC):
         return self._working
 
     async def count(self, text: str) -> int:
-        """How many tokens the text has."""
         if len(text) <= _SHORT:
             return len(self.vocabulary.tokenize(text))
         return len(await asyncio.get_running_loop().run_in_executor(self._tokenizing, self.vocabulary.tokenize, text))
@@ -107,7 +107,6 @@ class BatchEngine(ABC):
     async def generate(
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
-        """Continue the prompt: pieces of text, then one Finished."""
         job = GenerationJob(
             prompt,
             with_defaults(sampling, self.info.sampling),
@@ -120,8 +119,7 @@ class BatchEngine(ABC):
         try:
             if len(prompt.text) > _SHORT:  # neither the event loop nor other requests wait for it
                 self._check_open()
-                tokenized = asyncio.get_running_loop().run_in_executor(self._tokenizing, self._tokenize, job)
-                job.tokens = await tokenized
+                job.tokens = await job.loop.run_in_executor(self._tokenizing, self._tokenize, job)
             self._enter(job)
             while not isinstance(item := await job.outbox.get(), Finished):
                 if isinstance(item, BaseException):
@@ -134,7 +132,6 @@ class BatchEngine(ABC):
             self._wake.set()
 
     async def close(self) -> None:
-        """Stop what is running and free the model."""
         with self._lock:
             self._closed = True
         self._batch.stop[0] = self._batch.wanted[0] = b"1"
@@ -194,9 +191,15 @@ class BatchEngine(ABC):
 
     def deliver(self) -> None:
         """Hand what was decoded to those who wait for it. Requests that have ended no longer count for the queue."""
-        for job in self._delivery.take_ended():
+        ended, self._delivery.ended = self._delivery.ended, []
+        for job in ended:
             self._leave(job)
-            self._add_to_stats(job)
+            if job.sequence is not None:
+                self.stats.decodes = self._batch.steps
+                self.stats.prompt += job.usage.prompt
+                self.stats.cached += job.usage.cached
+                self.stats.sampled += job.sequence.sampled
+                self.stats.forced += job.sequence.forced
         self._delivery.deliver()
 
     def _accept_jobs(self) -> bool:
@@ -235,17 +238,8 @@ class BatchEngine(ABC):
         if isinstance(job.grammar, Relay):
             # Every tool is compiled before the answer begins, so that a schema that cannot be is reported in time.
             unchecked = self._compiler.unchecked(job.grammar)
-            check, grammar, cancellation = self._compiler.check, job.grammar, job.cancellation
-            job.checks = [self._compiling.submit(check, grammar, name, cancellation) for name in unchecked]
-
-    def _add_to_stats(self, job: GenerationJob) -> None:
-        """Add a finished or cancelled request to the statistics."""
-        if job.sequence is not None:
-            self.stats.decodes = self._batch.steps
-            self.stats.prompt += job.usage.prompt
-            self.stats.cached += job.usage.cached
-            self.stats.sampled += job.sequence.sampled
-            self.stats.forced += job.sequence.forced
+            check = partial(self._compiler.check, job.grammar, cancellation=job.cancellation)
+            job.checks = [self._compiling.submit(check, name) for name in unchecked]
 
 
 @dataclass(frozen=True, slots=True)

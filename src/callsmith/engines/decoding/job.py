@@ -20,33 +20,24 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 
 AnswerPart: TypeAlias = Piece | Finished | BaseException
+_Parts: TypeAlias = "tuple[GenerationJob, Tokens[AnswerPart]]"
 Constraint: TypeAlias = ActiveConstraint | TriggeredConstraint
 
 
+@dataclass(slots=True)
 class Delivery:
-    """Takes parts of answers to the event loops that wait for them. All but `receive` is for the thread of the engine alone."""
+    """Takes parts of answers to the event loops that wait for them. It is for the thread of the engine alone.
 
-    def __init__(self) -> None:
-        self._unsent: list[tuple[GenerationJob, list[AnswerPart]]] = []
-        self._ended: list[GenerationJob] = []
+    `unsent` are the parts that go with the next delivery, `ended` the requests for which nothing more is to be decoded.
+    """
 
-    def send(self, job: "GenerationJob", parts: Tokens[AnswerPart]) -> None:
-        """Send these parts of the answer with the next delivery."""
-        self._unsent.append((job, [*parts]))
-
-    def end(self, job: "GenerationJob") -> None:
-        """Take note that nothing more is to be decoded for a request."""
-        self._ended.append(job)
-
-    def take_ended(self) -> "list[GenerationJob]":
-        """The requests that have ended since the last call."""
-        ended, self._ended = self._ended, []
-        return ended
+    unsent: "list[_Parts]" = field(default_factory=list["_Parts"])
+    ended: "list[GenerationJob]" = field(default_factory=list["GenerationJob"])
 
     def deliver(self) -> None:
         """Hand everything that was sent to the event loops: once for each, since waking one up costs more than the rest."""
-        unsent, self._unsent = self._unsent, []
-        by_loop: dict[asyncio.AbstractEventLoop, list[tuple[GenerationJob, list[AnswerPart]]]] = {}
+        unsent, self.unsent = self.unsent, []
+        by_loop: dict[asyncio.AbstractEventLoop, list[_Parts]] = {}
         for job, parts in unsent:
             by_loop.setdefault(job.loop, []).append((job, parts))
         for loop, answers in by_loop.items():
@@ -57,7 +48,7 @@ class Delivery:
                     job.cancel()
 
 
-def _receive(answers: "list[tuple[GenerationJob, list[AnswerPart]]]") -> None:
+def _receive(answers: "list[_Parts]") -> None:
     """Take what was delivered, in the thread of the event loop."""
     for job, parts in answers:
         for part in parts:
@@ -144,12 +135,12 @@ class GenerationJob:
                 check.result()
 
     def post(self, pieces: list[Piece]) -> None:
-        self.delivery.send(self, pieces)
+        self.delivery.unsent.append((self, [*pieces]))
 
     def end(self, end: Finished | BaseException | None) -> None:
         for check in self.checks:
             check.cancel()
         self.usage = end.usage if isinstance(end, Finished) else Usage()
-        self.delivery.end(self)
+        self.delivery.ended.append(self)
         if end is not None:
-            self.delivery.send(self, [end])
+            self.delivery.unsent.append((self, [end]))

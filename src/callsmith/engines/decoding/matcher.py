@@ -15,6 +15,7 @@ from callsmith.core.errors import GrammarFailed
 from callsmith.engines.decoding.vocabulary import Logits
 
 _FEW_TOKENS: Final = 24  # up to so many tokens are tested one by one; for more, computing the mask is cheaper
+_SLOW: Final = 0.25  # seconds: a grammar that takes longer is not compiled again
 
 
 class Constraint:
@@ -112,9 +113,6 @@ class Constraint:
         """Raise the error of the matcher, if it has failed."""
         if self.matcher.is_error():
             raise GrammarFailed(f"the grammar engine gave up: {self.matcher.get_error()}", hint="simplify the tools' schemas")
-
-
-_SLOW: Final = 0.25  # seconds: a grammar that takes longer is not compiled again
 
 
 @dataclass(frozen=True, slots=True)

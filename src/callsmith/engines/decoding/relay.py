@@ -113,7 +113,7 @@ def _is_text(said: bytes) -> bool:
 
 
 class RelayConstraint:
-    """The state of one answer in a relay: a constraint that uses one grammar after another."""
+    """The state of one answer in a relay: a `Constraint` that uses one grammar after another."""
 
     def __init__(self, plan: RelayPlan, begin: Callable[[Grammar], Constraint], vocabulary: Vocabulary) -> None:
         self._plan = plan
@@ -134,38 +134,30 @@ class RelayConstraint:
 
     @property
     def active(self) -> "RelayConstraint":
-        """The constraint in force, which is this one."""
         return self
 
     @property
     def matcher(self) -> llguidance.LLMatcher:
-        """The matcher of the grammar in use."""
         return self._stage.matcher
 
     def check(self) -> None:
-        """Raise the error of the matcher, if it has failed."""
         self._stage.check()
 
     @property
     def ended(self) -> bool:
-        """The last grammar is complete: nothing can follow."""
         return self._step == "calls" and self._stage.ended
 
     @property
     def may_end(self) -> bool:
-        """The text so far is a complete answer, though more may follow."""
         return self._step == "calls" and self._stage.may_end
 
     def restrict(self, logits: Logits) -> None:
-        """Mask, in place, the logits of every token that is not allowed here."""
         self._stage.restrict(logits)
 
     def tokens(self) -> NDArray[np.intp]:
-        """All tokens that are allowed here."""
         return self._stage.tokens()
 
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
-        """Which of these tokens are allowed here."""
         return self._stage.among(tokens)
 
     def forced(self) -> list[int]:
@@ -174,12 +166,10 @@ class RelayConstraint:
         return list(takewhile(lambda token: token not in self._ends, found)) if found else found
 
     def consume(self, token: int) -> None:
-        """Advance by this token."""
         self._stage.consume(token)
         self._went_on(self._vocabulary.marked(token))
 
     def admits(self, token: int) -> bool:
-        """Consume a token that was sampled without a mask, if it is allowed here."""
         said = self._vocabulary.marked(token)
         if self._step == "text" and (found := self._plan.trigger.search(self._written + said)):
             return self._stage.admits(token) and self._triggered(token, said, found.start())

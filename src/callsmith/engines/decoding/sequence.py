@@ -16,6 +16,11 @@ from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.engines.port import Piece, SampledToken, with_defaults
 from callsmith.engines.text import Writer
 
+_STANDARDS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
+_CLOSING_TOKENS: Final = 64  # so many tokens before the limit a constrained answer is steered to its end, to be complete
+CLOSING_BONUS: Final = np.float32(1000)  # larger than any difference between logits
+_NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
+
 
 class Adjustment:
     """Changes the logits of an answer as its sampling settings ask for.
@@ -36,14 +41,9 @@ class Adjustment:
         self._recent: deque[tuple[int, bool]] = deque()  # the tokens in the window, each with whether the answer has written it
         if self._repetition != 1.0:
             for token in prompt if self._window is None else prompt[len(prompt) - min(self._window, len(prompt)) :]:
-                self._count(token, answered=False)
-
-    def add(self, token: int) -> None:
-        """The answer goes on with this token."""
-        self._count(token, answered=True)
+                self.count(token, answered=False)
 
     def apply(self, logits: Logits) -> None:
-        """Change the logits in place."""
         if self._repetition != 1.0 and self._all:
             seen = np.fromiter(self._all, np.intp, len(self._all))
             before = logits[seen]
@@ -55,7 +55,8 @@ class Adjustment:
         if len(self._biased):
             logits[self._biased] += self._bias
 
-    def _count(self, token: int, *, answered: bool) -> None:
+    def count(self, token: int, *, answered: bool = True) -> None:
+        """Count a token: one that the answer goes on with, or one of the prompt."""
         if self._window == 0:
             return
         self._all[token] += 1
@@ -66,21 +67,10 @@ class Adjustment:
         self._recent.append((token, answered))
         if len(self._recent) > self._window:
             gone, was_answered = self._recent.popleft()
-            _discount(self._all, gone)
-            if was_answered:
-                _discount(self._answer, gone)
-
-
-def _discount(counts: Counter[int], token: int) -> None:
-    counts[token] -= 1
-    if not counts[token]:
-        del counts[token]
-
-
-def adjustment_for(sampling: Sampling, prompt: Tokens[int]) -> Adjustment | None:
-    """What the sampling settings ask for; None where nothing is to be changed."""
-    penalties = sampling.presence_penalty, sampling.frequency_penalty, (sampling.repetition_penalty or 1.0) - 1.0
-    return Adjustment(sampling, prompt) if sampling.logit_bias or any(penalties) else None
+            for counts in (self._all, self._answer) if was_answered else (self._all,):
+                counts[gone] -= 1
+                if not counts[gone]:
+                    del counts[gone]
 
 
 def check_bias(sampling: Sampling, size: int) -> None:
@@ -90,13 +80,6 @@ def check_bias(sampling: Sampling, size: int) -> None:
             raise UsageError(
                 f"logit_bias: there is no token {one.token}: they are numbered from 0 to {size - 1}", field="logit_bias"
             )
-
-
-_STANDARDS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
-
-_CLOSING_TOKENS: Final = 64  # so many tokens before the limit a constrained answer is steered to its end, to be complete
-CLOSING_BONUS: Final = np.float32(1000)  # larger than any difference between logits
-_NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
 
 
 class Logprobs:
@@ -129,7 +112,6 @@ class Logprobs:
         self._tokens.append(SampledToken(describe(token, tuple(describe(int(one)) for one in likely)), start, end))
 
     def take(self) -> tuple[SampledToken, ...]:
-        """What was recorded since the last call."""
         tokens, self._tokens = tuple(self._tokens), []
         return tokens
 
@@ -209,7 +191,8 @@ class Sequence:
     ) -> None:
         self._vocabulary = vocabulary
         self.sampler = Sampler(sampling)
-        self._adjustment = adjustment_for(sampling, prompt)
+        penalties = sampling.presence_penalty, sampling.frequency_penalty, (sampling.repetition_penalty or 1.0) - 1.0
+        self._adjustment = Adjustment(sampling, prompt) if sampling.logit_bias or any(penalties) else None
         self._constraint = constraint
         self._logprobs = None if sampling.logprobs is None else Logprobs(vocabulary, sampling.logprobs)
         self._fast_forward = fast_forward and not self._logprobs  # tokens that are not sampled have no probabilities
@@ -313,7 +296,7 @@ class Sequence:
         if self._constraint:
             self._constraint.consume(token)
         if self._adjustment:
-            self._adjustment.add(token)
+            self._adjustment.count(token)
         self.pending.append(token)
         before, special = self._writer.size, self._vocabulary.special.get(token)
         pieces = self._writer.write(self._vocabulary.says[token]) if special is None else self._writer.write_special(special)

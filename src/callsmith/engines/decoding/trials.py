@@ -126,7 +126,6 @@ class Trials:
         )
 
     def close(self) -> None:
-        """End the workers that are idle."""
         _end_all(self._idle)
 
     def _take(self) -> "subprocess.Popen[bytes]":

@@ -17,6 +17,11 @@ from callsmith.engines.lru import LRU
 from callsmith.formats.prompt.prompt import Prompt
 
 LONG: Final = 512  # bytes: tokenizing a shorter piece is faster than a lookup
+Logits: TypeAlias = NDArray[np.float32]
+_SAMPLED_CHARACTERS: Final = 8  # for each token of the context: a longer prompt is tokenized in part first; real text has fewer
+_CACHED_BYTES: Final = 32 << 20  # of text, and of its tokens: a few dozen prompts with hundreds of tools
+# Brackets and tags, then separators, then a digit.
+_CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
 
 
 class SafeCuts:
@@ -63,15 +68,6 @@ def _always_found(texts: list[bytes]) -> frozenset[bytes]:
     return frozenset(filter(alone, texts))
 
 
-Logits: TypeAlias = NDArray[np.float32]
-
-_SAMPLED_CHARACTERS: Final = 8  # for each token of the context: a longer prompt is tokenized in part first; real text has fewer
-_CACHED_BYTES: Final = 32 << 20  # of text, and of its tokens: a few dozen prompts with hundreds of tools
-
-# Brackets and tags, then separators, then a digit.
-_CLOSING = [(re.compile(rb"[\]})]+|</?|/?>"), 3), (re.compile(rb"""[,:]\s?["']?"""), 2), (re.compile(rb"\s?[0-9]"), 1)]
-
-
 class Vocabulary(ABC):
     """The tokens: the text of each, which are special, which end an answer. `bos` and `eos` are -1 where there is none."""
 
@@ -83,10 +79,6 @@ class Vocabulary(ABC):
     ends: frozenset[int]
     special: Mapping[int, str]
     specials: Mapping[str, int]
-
-    @cached_property
-    def _safe_cuts(self) -> SafeCuts:
-        return self._find_safe_cuts()
 
     @cached_property
     def _token_cache(self) -> "LRU[array[int]]":
@@ -140,7 +132,6 @@ class Vocabulary(ABC):
                     raise PromptTooLong(found, most, is_least=True)
 
     def decode(self, tokens: Iterable[int]) -> list[bytes]:
-        """The text of each of these tokens."""
         tokens = [*tokens]
         for token in tokens:
             if not 0 <= token < self.size:
@@ -186,8 +177,9 @@ class Vocabulary(ABC):
     def _tokens(self, data: bytes, *, specials: bool = True) -> "array[int]":
         """The tokens of a text, in UTF-8."""
 
+    @cached_property
     @abstractmethod
-    def _find_safe_cuts(self) -> SafeCuts: ...
+    def _safe_cuts(self) -> SafeCuts: ...
 
 
 class ByteVocabulary(Vocabulary):
@@ -199,11 +191,11 @@ class ByteVocabulary(Vocabulary):
         self.ends, self.special, self.specials = frozenset({self.eos}), {}, {}
 
     def guidance_tokenizer(self, slices: list[str]) -> llguidance.LLTokenizer:
-        """The vocabulary of bytes that llguidance brings itself."""
         return llguidance.LLTokenizer("byte", slices=slices)
 
     def _tokens(self, data: bytes, *, specials: bool = True) -> "array[int]":
         return array("i", list(data))
 
-    def _find_safe_cuts(self) -> SafeCuts:
+    @cached_property
+    def _safe_cuts(self) -> SafeCuts:
         return SafeCuts(())

@@ -1,5 +1,6 @@
 """GGUF models in process, by llama.cpp: `llama:/models/qwen.gguf`."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from callsmith.core.errors import MissingExtra, Unavailable, UsageError
@@ -9,7 +10,7 @@ try:
     from callsmith.engines.decoding.batch import Batch
     from callsmith.engines.decoding.engine import BatchEngine
     from callsmith.engines.decoding.kv_cache import Cache, SavedSequences
-    from callsmith.engines.llama.gguf import SLICE, Context, Weights, recommended_sampling, weights_info
+    from callsmith.engines.llama.gguf import SLICE, Context, Weights, describe_file
     from callsmith.engines.llama.libllama import load
     from callsmith.engines.llama.placement import memory_of, read_header
 except ModuleNotFoundError as missing:
@@ -55,15 +56,7 @@ class LlamaEngine(BatchEngine):
         saved = None if weights.recurrent or weights.placement.layers else SavedSequences(context)
         cache = Cache(context, context.sequences, saved)
         batch = Batch(context, cache, live, settles=not weights.recurrent)
-        info = EngineInfo(
-            name=weights.name,
-            description=weights.description,
-            context=context.size,
-            placement=weights.describe_placement(),
-            template=weights.template,
-            weights=weights.info,
-            sampling=recommended_sampling(weights.metadata),
-        )
+        info = replace(weights.info, context=context.size)
         super().__init__(weights.vocabulary, batch, info, queue=queue, fast_forward=fast_forward)
 
     def _free_model(self) -> None:
@@ -80,11 +73,5 @@ def describe(rest: str, *, context: int = 8192) -> EngineInfo:
         hint = "It is a broken download, or a file of another kind."
         raise Unavailable(f"{path} cannot be read: {error}", hint=hint) from error
     size = min(context, header.number("context_length") or context)
-    return EngineInfo(
-        name=header.text("general.name") or path.stem,
-        context=size,
-        template=header.text("tokenizer.chat_template") or None,
-        weights=weights_info(header.text, header.parameters, path),
-        memory=memory_of(header, context=size, slice=SLICE),
-        sampling=recommended_sampling(header.text),
-    )
+    info = describe_file(header.text, path, header.parameters, header.text("tokenizer.chat_template"))
+    return replace(info, context=size, memory=memory_of(header, context=size, slice=SLICE))

@@ -5,6 +5,8 @@ import re
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -14,7 +16,6 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import ModelError, Unavailable
 from callsmith.core.ports import WeightsInfo
-from callsmith.core.values import Sampling
 from callsmith.engines.decoding.batch import Flag
 from callsmith.engines.decoding.sequence import with_standards
 from callsmith.engines.decoding.vocabulary import Logits, SafeCuts, Vocabulary
@@ -23,12 +24,23 @@ from callsmith.engines.llama.placement import gpus, place
 from callsmith.engines.llama_builds.builds import this_machine
 from callsmith.engines.llama_builds.locate import unused_gpu
 from callsmith.engines.lru import LRU
+from callsmith.engines.port import EngineInfo
 
 _CACHED_BYTES: Final = 1 << 20  # of text, and of its tokens
 _LONGEST: Final = 4096  # bytes of a text that is cached
 
 # vocabulary, text and its size, where the tokens go and how many fit, whether special ones are added, and whether they are read
 _TOKENIZE = C.CFUNCTYPE(C.c_int32, C.c_void_p, C.c_void_p, C.c_int32, C.c_void_p, C.c_int32, C.c_bool, C.c_bool)
+_UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
+# The file types of llama.cpp, by their number in `general.file_type`.
+_QUANTIZATIONS: Mapping[str, str] = {
+    "0": "F32", "1": "F16", "2": "Q4_0", "3": "Q4_1", "7": "Q8_0", "8": "Q5_0", "9": "Q5_1", "10": "Q2_K", "11": "Q3_K_S",
+    "12": "Q3_K_M", "13": "Q3_K_L", "14": "Q4_K_S", "15": "Q4_K_M", "16": "Q5_K_S", "17": "Q5_K_M", "18": "Q6_K",
+    "19": "IQ2_XXS", "20": "IQ2_XS", "21": "Q2_K_S", "22": "IQ3_XS", "23": "IQ3_XXS", "24": "IQ1_S", "25": "IQ4_NL",
+    "26": "IQ3_S", "27": "IQ3_M", "28": "IQ2_S", "29": "IQ2_M", "30": "IQ4_XS", "31": "IQ1_M", "32": "BF16", "36": "TQ1_0",
+    "37": "TQ2_0", "38": "MXFP4",
+}  # fmt: skip
+SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough to be aborted soon
 
 
 class CachedTokenize:
@@ -70,21 +82,7 @@ class CachedTokenize:
         return C.string_at(tokens, 4 * max(0, count))
 
 
-_UNKNOWN, _CONTROL, _USER_DEFINED, _LSTRIP = 1 << 0, 1 << 3, 1 << 4, 1 << 7
-
-# The file types of llama.cpp, by their number in `general.file_type`.
-_QUANTIZATIONS: Mapping[str, str] = {
-    "0": "F32", "1": "F16", "2": "Q4_0", "3": "Q4_1", "7": "Q8_0", "8": "Q5_0", "9": "Q5_1", "10": "Q2_K", "11": "Q3_K_S",
-    "12": "Q3_K_M", "13": "Q3_K_L", "14": "Q4_K_S", "15": "Q4_K_M", "16": "Q5_K_S", "17": "Q5_K_M", "18": "Q6_K",
-    "19": "IQ2_XXS", "20": "IQ2_XS", "21": "Q2_K_S", "22": "IQ3_XS", "23": "IQ3_XXS", "24": "IQ1_S", "25": "IQ4_NL",
-    "26": "IQ3_S", "27": "IQ3_M", "28": "IQ2_S", "29": "IQ2_M", "30": "IQ4_XS", "31": "IQ1_M", "32": "BF16", "36": "TQ1_0",
-    "37": "TQ2_0", "38": "MXFP4",
-}  # fmt: skip
-
-
 class GgufVocabulary(Vocabulary):
-    """The tokens in a GGUF file."""
-
     def __init__(self, library: Library, pointer: int) -> None:
         self._c = library.c
         self.pointer = pointer
@@ -122,7 +120,8 @@ class GgufVocabulary(Vocabulary):
             raise ModelError(f"the tokenizer needs {-count} tokens for {len(data)} bytes")
         return array("i", tokens[:count])
 
-    def _find_safe_cuts(self) -> SafeCuts:
+    @cached_property
+    def _safe_cuts(self) -> SafeCuts:
         sought = [token for token, kind in enumerate(self._kinds) if kind & (_CONTROL | _UNKNOWN | _USER_DEFINED)]
         # Not what they say: some tokenizers spell tokens in a way of their own, and look for that.
         texts: dict[int, bytes] = {token: self._c.llama_vocab_get_text(self.pointer, token) for token in sought}
@@ -163,25 +162,19 @@ class Weights:
         self.vocabulary = GgufVocabulary(library, self._c.llama_model_get_vocab(self.pointer))
         self.recurrent: bool = self._c.llama_model_is_recurrent(self.pointer) or self._c.llama_model_is_hybrid(self.pointer)
         self.trained_context: int = self._c.llama_model_n_ctx_train(self.pointer)
-        self.name = self.metadata("general.name") or path.stem
-        self.description = self._describe()
-        self.info = weights_info(self.metadata, self._c.llama_model_n_params(self.pointer), path)
-        template: bytes | None = self._c.llama_model_chat_template(self.pointer, None)
-        self.template = template.decode("utf-8", "replace") if template else None
+        template: bytes = self._c.llama_model_chat_template(self.pointer, None) or b""
+        buffer = C.create_string_buffer(256)
+        self._c.llama_model_desc(self.pointer, buffer, len(buffer))
+        self.info = replace(
+            describe_file(self.metadata, path, self._c.llama_model_n_params(self.pointer), template.decode("utf-8", "replace")),
+            description=buffer.value.decode("utf-8", "replace"),
+            placement=str(self.placement) if self.placement.devices else unused_gpu(this_machine()),
+        )
 
     def metadata(self, key: str) -> str | None:
         buffer = C.create_string_buffer(512)
         size = self._c.llama_model_meta_val_str(self.pointer, key.encode(), buffer, len(buffer))
         return buffer.value.decode("utf-8", "replace") if size >= 0 else None
-
-    def describe_placement(self) -> str:
-        """Which GPUs are used, or why one that is there is not; empty if there is none."""
-        return str(self.placement) if self.placement.devices else unused_gpu(this_machine())
-
-    def _describe(self) -> str:
-        buffer = C.create_string_buffer(256)
-        self._c.llama_model_desc(self.pointer, buffer, len(buffer))
-        return buffer.value.decode("utf-8", "replace")
 
     def close(self) -> None:
         if self.pointer:
@@ -197,25 +190,22 @@ def _check_file(path: Path) -> None:
             raise Unavailable(f"{path} is not a GGUF file", hint="other kinds of weights must be converted to GGUF")
 
 
-def weights_info(metadata: Callable[[str], str | None], parameters: int, path: Path) -> WeightsInfo:
+def describe_file(metadata: Callable[[str], str | None], path: Path, parameters: int, template: str) -> EngineInfo:
     """What the metadata of a file say of its weights."""
-    return WeightsInfo(
-        format="gguf",
-        architecture=metadata("general.architecture") or "",
-        parameters=parameters,
-        size_label=metadata("general.size_label") or "",
-        quantization=_QUANTIZATIONS.get(metadata("general.file_type") or "", ""),
-        size=path.stat().st_size,
+    sampling = (metadata(f"general.sampling.{key}") for key in ("temp", "top_p", "top_k", "min_p"))
+    return EngineInfo(
+        name=metadata("general.name") or path.stem,
+        template=template or None,
+        weights=WeightsInfo(
+            format="gguf",
+            architecture=metadata("general.architecture") or "",
+            parameters=parameters,
+            size_label=metadata("general.size_label") or "",
+            quantization=_QUANTIZATIONS.get(metadata("general.file_type") or "", ""),
+            size=path.stat().st_size,
+        ),
+        sampling=with_standards(*(float(text) if text else None for text in sampling)),
     )
-
-
-def recommended_sampling(metadata: Callable[[str], str | None]) -> Sampling:
-    """The sampling settings that the metadata of a file recommend, with defaults for the rest."""
-    known = (metadata(f"general.sampling.{key}") for key in ("temp", "top_p", "top_k", "min_p"))
-    return with_standards(*(float(text) if text else None for text in known))
-
-
-SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough to be aborted soon
 
 
 class Context:
@@ -234,7 +224,7 @@ class Context:
         if not self.pointer:
             why = weights.library.log.reason() or "not enough memory?"
             hint = "try a smaller context" + (", or fewer --gpu-layers" if weights.placement.layers else "")
-            raise Unavailable(f"no context of {size} tokens for {weights.name}: {why}", hint=hint)
+            raise Unavailable(f"no context of {size} tokens for {weights.info.name}: {why}", hint=hint)
         self.size: int = self._c.llama_n_ctx(self.pointer)
         self.slice = slice
         self.sequences = sequences
@@ -264,11 +254,9 @@ class Context:
         return self._c.llama_memory_seq_rm(self._memory, sequence, start, -1)
 
     def copy(self, source: int, target: int) -> None:
-        """Let an empty sequence share all cells of another."""
         self._c.llama_memory_seq_cp(self._memory, source, target, -1, -1)
 
     def save(self, sequence: int) -> NDArray[np.uint8]:
-        """A copy of what the sequence holds."""
         made = np.empty(self._c.llama_state_seq_get_size(self.pointer, sequence), np.uint8)
         self._c.llama_state_seq_get_data(self.pointer, made.ctypes.data, made.nbytes, sequence)
         return made
@@ -278,7 +266,6 @@ class Context:
         return self._c.llama_state_seq_set_data(self.pointer, saved.ctypes.data, saved.nbytes, sequence) > 0
 
     def interrupt_by(self, flag: Flag) -> None:
-        """Abort every decode from now on as soon as `flag` is set."""
         if flag is self._flag:
             return
         # The library asks this between any two operations of its graph; a C function can answer without the interpreter lock.

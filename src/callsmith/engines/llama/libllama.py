@@ -225,7 +225,6 @@ class Library:
 
     @property
     def threads(self) -> int:
-        """How many threads to decode with."""
         # Larger machines count each core twice, and the second half of a core has nothing to add to arithmetic.
         most = cores() if cores() <= 4 else cores() // 2
         # Without OpenMP threads wait for each other wide awake, and cannot be told to sleep where the machine is shared.
@@ -238,7 +237,6 @@ class Library:
 
 @cache
 def load() -> Library:
-    """The library of this process."""
     return Library(locate().path)
 
 

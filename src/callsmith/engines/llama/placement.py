@@ -23,6 +23,20 @@ _TEXT, _LIST = 8, 9
 _LONGEST: Final = 4096  # numbers of a list that are read: longer ones belong to the vocabulary
 _LAYER: Final = re.compile(r"blk\.(\d+)\.")
 _SPLIT: Final = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
+_GPU, _INTEGRATED = 1, 2  # types of devices; the processor is one too
+_Pointer, _Text = C.c_void_p, C.c_char_p
+# name: (result, *arguments)
+_SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
+    "ggml_backend_dev_count": (C.c_size_t,),
+    "ggml_backend_dev_get": (_Pointer, C.c_size_t),
+    "ggml_backend_dev_name": (_Text, _Pointer),
+    "ggml_backend_dev_description": (_Text, _Pointer),
+    "ggml_backend_dev_type": (C.c_int, _Pointer),
+    "ggml_backend_dev_memory": (None, _Pointer, C.POINTER(C.c_size_t), C.POINTER(C.c_size_t)),
+}
+_CACHE_BYTES: Final = 2  # of a number in the KV cache
+_LOGIT_BYTES: Final = 4
+_WORKING: Final = 384 << 20  # bytes on each device for what is computed, and for what the driver needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,20 +165,6 @@ def _number(kind: int) -> str:
     return _NUMBERS[kind]
 
 
-_GPU, _INTEGRATED = 1, 2  # types of devices; the processor is one too
-_Pointer, _Text = C.c_void_p, C.c_char_p
-
-# name: (result, *arguments)
-_SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
-    "ggml_backend_dev_count": (C.c_size_t,),
-    "ggml_backend_dev_get": (_Pointer, C.c_size_t),
-    "ggml_backend_dev_name": (_Text, _Pointer),
-    "ggml_backend_dev_description": (_Text, _Pointer),
-    "ggml_backend_dev_type": (C.c_int, _Pointer),
-    "ggml_backend_dev_memory": (None, _Pointer, C.POINTER(C.c_size_t), C.POINTER(C.c_size_t)),
-}
-
-
 @dataclass(frozen=True, slots=True)
 class Device:
     """A GPU: its name for the library, its own, and bytes of its memory."""
@@ -197,11 +197,6 @@ def _device(c: C.CDLL, device: int) -> Device:
         text(device).decode("utf-8", "replace") for text in (c.ggml_backend_dev_name, c.ggml_backend_dev_description)
     )
     return Device(name, description, free.value, total.value)
-
-
-_CACHE_BYTES: Final = 2  # of a number in the KV cache
-_LOGIT_BYTES: Final = 4
-_WORKING: Final = 384 << 20  # bytes on each device for what is computed, and for what the driver needs
 
 
 @dataclass(frozen=True, slots=True)

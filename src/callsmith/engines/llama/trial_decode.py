@@ -41,6 +41,9 @@ _METADATA: Final[tuple[tuple[str, int, int | float | str], ...]] = (
     ("llama.vocab_size", _U32, VOCABULARY),
     ("tokenizer.ggml.model", _TEXT, "no_vocab"),
 )
+PROMPT: Final = tuple(range(1, 33))
+ANSWER: Final = (40, 41, 42)  # decoded one at a time, which is done by other code than many at once
+_TOLERANCE: Final = 0.1  # of the largest logit: processors and GPUs round in different ways
 
 
 def write_tiny_model(path: Path) -> None:
@@ -87,11 +90,6 @@ def _text(text: str) -> bytes:
 
 def _padded(content: bytes) -> bytes:
     return content + bytes(-len(content) % _ALIGNMENT)
-
-
-PROMPT: Final = tuple(range(1, 33))
-ANSWER: Final = (40, 41, 42)  # decoded one at a time, which is done by other code than many at once
-_TOLERANCE: Final = 0.1  # of the largest logit: processors and GPUs round in different ways
 
 
 def try_library(folder: Path, accelerator: str) -> str:

@@ -16,6 +16,19 @@ from typing import Final, Literal, TypeAlias
 from callsmith.engines.cache_folder import cache_folder
 
 Accelerator: TypeAlias = Literal["cuda", "vulkan", "cpu"]
+_SYSTEM_FOLDERS = (
+    "usr/local/cuda/lib64",
+    "usr/local/cuda-*/lib64",
+    "usr/local/cuda*/targets/x86_64-linux/lib",
+    "opt/cuda/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib64",
+    "usr/lib",
+    "usr/local/lib",
+    "usr/local/nvidia/lib64",  # where containers get the driver
+    "usr/lib/wsl/lib",
+)
+_SOFTWARE_RENDERERS = ("lvp_", "llvmpipe")  # a Vulkan driver without a GPU
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +73,6 @@ class Build:
 
 
 def libraries_folder() -> Path:
-    """The folder of all builds that are installed."""
     return cache_folder() / "libraries"
 
 
@@ -117,21 +129,6 @@ BUILDS: Final = (
 )
 
 
-_SYSTEM_FOLDERS = (
-    "usr/local/cuda/lib64",
-    "usr/local/cuda-*/lib64",
-    "usr/local/cuda*/targets/x86_64-linux/lib",
-    "opt/cuda/lib64",
-    "usr/lib/x86_64-linux-gnu",
-    "usr/lib64",
-    "usr/lib",
-    "usr/local/lib",
-    "usr/local/nvidia/lib64",  # where containers get the driver
-    "usr/lib/wsl/lib",
-)
-_SOFTWARE_RENDERERS = ("lvp_", "llvmpipe")  # a Vulkan driver without a GPU
-
-
 @dataclass(frozen=True, slots=True)
 class Machine:
     """A machine: what is known of it without loading any library. In `folders` shared libraries are looked for."""
@@ -158,7 +155,6 @@ class Machine:
         return "a GPU with a Vulkan driver" if self.vulkan else ""
 
     def find_library(self, soname: str) -> Path | None:
-        """The file of a shared library."""
         return next((path for folder in self.folders if (path := folder / soname).is_file()), None)
 
     def missing_libraries(self, build: Build) -> dict[str, str]:

@@ -29,6 +29,12 @@ from callsmith.engines.llama_builds.builds import BUILDS, Build, Machine, librar
 PROVE: Final = ("-m", "callsmith.engines.llama.trial_decode")
 _PATIENCE: Final = 300.0  # seconds; a driver that has to compile the kernels for its card first may take minutes
 _VERSION: Final = 1  # of what is tried
+_BACKENDS: Final = ("libggml-cuda.so", "libggml-vulkan.so")
+PACKAGE: Final = "xllamacpp"
+BUILD: Final = "2026.10.11549"
+INSTALL: Final = f"pip install '{PACKAGE}=={BUILD}'"
+VARIABLE: Final = "CALLSMITH_LIBLLAMA"
+PINNED: Final = "pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,9 +103,6 @@ def _last_words(output: str) -> str:
     return (reasons or lines or [""])[-1].rpartition("Unavailable: ")[2]
 
 
-_BACKENDS: Final = ("libggml-cuda.so", "libggml-vulkan.so")
-
-
 def preload(library: Path, machine: Machine | None = None) -> str:
     """Load the GPU code beside this library, and first whatever it is linked to, also where the system does not look for that.
     Returns what cannot be loaded, and why."""
@@ -124,13 +127,6 @@ def _load(path: Path, machine: Machine, tried: frozenset[Path] = frozenset()) ->
         tried |= {missing}
         if why := _load(missing, machine, tried):
             return why
-
-
-PACKAGE: Final = "xllamacpp"
-BUILD: Final = "2026.10.11549"
-INSTALL: Final = f"pip install '{PACKAGE}=={BUILD}'"
-VARIABLE: Final = "CALLSMITH_LIBLLAMA"
-PINNED: Final = "pinned"
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,7 +198,6 @@ def library_in(folder: Path) -> Path | None:
 
 
 def pinned_library() -> Path:
-    """The library in the pinned package."""
     spec = find_spec(PACKAGE)
     if spec is None or spec.origin is None:
         raise MissingExtra("llama", "running GGUF files in process")

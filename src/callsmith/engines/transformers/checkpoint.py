@@ -18,8 +18,13 @@ from callsmith.core.ports import WeightsInfo
 from callsmith.core.values import Sampling
 from callsmith.engines.decoding.sequence import with_standards
 from callsmith.engines.decoding.vocabulary import SafeCuts, Vocabulary
+from callsmith.engines.port import EngineInfo
 from callsmith.engines.transformers.attention import NAME
 from callsmith.engines.transformers.libraries import LanguageModel, tokenizers, torch, transformers
+
+_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
+_LAYERS: Final = frozenset({"full_attention", "sliding_attention"})  # whose keys and values can be cached cell by cell
+_INDEX: Final = "model.safetensors.index.json"
 
 
 class TokenizerVocabulary(Vocabulary):
@@ -68,7 +73,8 @@ class TokenizerVocabulary(Vocabulary):
         ordinary = [one for one in self._json["added_tokens"] if one["id"] not in self.special]
         return tokenizers.Tokenizer.from_str(json.dumps(self._json | {"added_tokens": ordinary}))
 
-    def _find_safe_cuts(self) -> SafeCuts:
+    @cached_property
+    def _safe_cuts(self) -> SafeCuts:
         # A normalizer may change the text before these are looked for.
         eaters = [one for one in self._added.values() if one["lstrip"] or one["single_word"] or one["normalized"]]
         return SafeCuts((one["content"].encode() for one in self._added.values()), [one["content"].encode() for one in eaters])
@@ -84,28 +90,13 @@ def _number(token: int | None) -> int:
     return -1 if token is None else token
 
 
-_TOKENIZERS: Final = ("tokenizer.json", "tokenizer.model", "vocab.json", "spiece.model", "tekken.json")
-_LAYERS: Final = frozenset({"full_attention", "sliding_attention"})  # whose keys and values can be cached cell by cell
-_INDEX: Final = "model.safetensors.index.json"
-
-
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A loaded checkpoint. `context` is how many tokens it was trained for."""
+    """A loaded checkpoint. The context in its `info` is how many tokens it was trained for."""
 
-    name: str
     model: LanguageModel
     vocabulary: TokenizerVocabulary
-    context: int
-    template: str | None
-    response_template: Any
-    sampling: Sampling
-    weights: WeightsInfo
-
-    @property
-    def description(self) -> str:
-        """Its architecture, size and type of numbers."""
-        return f"{self.weights.architecture} {self.weights.size_label} {self.weights.quantization}"
+    info: EngineInfo
 
 
 def check_folder(folder: Path) -> None:
@@ -166,23 +157,24 @@ def describe(name: str, model: LanguageModel, tokenizer: Any, size: int = 0) -> 
     generation = model.generation_config
     vocabulary = TokenizerVocabulary(tokenizer, config.vocab_size, (*_ends(config), *_ends(generation)))
     parameters: int = sum(one.numel() for one in model.parameters())
-    return Checkpoint(
+    weights = WeightsInfo(
+        format="safetensors",
+        architecture=config.model_type,
+        parameters=parameters,
+        size_label=f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M",
+        quantization=str(model.dtype).removeprefix("torch."),
+        size=size,
+    )
+    info = EngineInfo(
         name,
-        model.eval(),
-        vocabulary,
+        f"{weights.architecture} {weights.size_label} {weights.quantization}",
         context=getattr(config, "max_position_embeddings", None) or 8192,
         template=_template(tokenizer),
         response_template=getattr(tokenizer, "response_template", None),
         sampling=_sampling(generation),
-        weights=WeightsInfo(
-            format="safetensors",
-            architecture=config.model_type,
-            parameters=parameters,
-            size_label=f"{parameters / 1e9:.1f}B" if parameters >= 1e9 else f"{parameters / 1e6:.0f}M",
-            quantization=str(model.dtype).removeprefix("torch."),
-            size=size,
-        ),
+        weights=weights,
     )
+    return Checkpoint(model.eval(), vocabulary, info)
 
 
 def _check_layers(config: Any) -> None:

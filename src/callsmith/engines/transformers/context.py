@@ -109,7 +109,6 @@ class Context:
         return self._slots_of_rows[row]
 
     def logits(self, row: int) -> Logits:
-        """The logits of that row of the last decode, free to change."""
         return self.logits_of(self.slot_of(row))
 
     def logits_of(self, slot: int) -> Logits:
@@ -122,17 +121,14 @@ class Context:
         return True
 
     def copy(self, source: int, target: int) -> None:
-        """Copy all cells of a sequence into an empty one."""
         self._ends[target] = self._ends[source]
         for layer in self._cache.layers:
             layer.copy(source, target, self._ends[source])
 
     def interrupt_by(self, flag: Flag) -> None:
-        """Abort every decode from now on as soon as `flag` is set."""
         self._flag = flag
 
     def close(self) -> None:
-        """Free the weights and the cache."""
         self._graphs.clear()
         self._cache = self.model = self.all_logits = None
         if self.is_gpu:

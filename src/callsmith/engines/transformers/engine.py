@@ -5,10 +5,10 @@ Continuous batching, prefix reuse, grammars and sampling settings are those of e
 """
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 from callsmith.core.errors import MissingExtra, Unavailable, UsageError
-from callsmith.engines.port import EngineInfo
 
 try:
     from callsmith.engines.decoding.batch import PREFILL_CHUNK, Batch
@@ -56,7 +56,7 @@ def open(
     if threads:
         torch.set_num_threads(threads)
     checkpoint = load(Path(rest).expanduser(), device, dtype)
-    length = min(context or _LONGEST_CONTEXT, checkpoint.context)
+    length = min(context or _LONGEST_CONTEXT, checkpoint.info.context or _LONGEST_CONTEXT)
     try:
         memory = Context(checkpoint.model, width=checkpoint.vocabulary.size, slots=live, length=length)
     except torch.OutOfMemoryError as error:
@@ -82,15 +82,7 @@ class TransformersEngine(BatchEngine):
             chunk=_GPU_CHUNK if context.is_gpu else PREFILL_CHUNK,
             sampler=self.sampler,
         )
-        info = EngineInfo(
-            name=checkpoint.name,
-            description=checkpoint.description,
-            context=context.length,
-            template=checkpoint.template,
-            response_template=checkpoint.response_template,
-            weights=checkpoint.weights,
-            sampling=checkpoint.sampling,
-        )
+        info = replace(checkpoint.info, context=context.length)
         lexers = min(context.slots, _MOST_LEXERS) if self.sampler.threads > 1 else 1
         super().__init__(checkpoint.vocabulary, batch, info, queue=queue, fast_forward=fast_forward, lexers=lexers)
         self.sampler.deliver = self.deliver

@@ -16,6 +16,8 @@ from callsmith.engines.transformers.libraries import Tensor, torch
 UNMASKED, MASKED, FIRST_QUOTE = -1, 0, 1  # what is done to a row; from FIRST_QUOTE on, tokens that close get a bonus besides
 
 _has_kernel = torch.cuda.is_available() and find_spec("triton") is not None
+_SAMPLED_WORDS: Final = 128  # one of so many words of a mask is looked at
+MaskRow: TypeAlias = tuple[ActiveConstraint, int]  # a constraint, and the row of its mask
 
 
 def apply_masks(logits: Tensor, bits: Tensor, kinds: Tensor, bonus: Tensor) -> None:
@@ -32,11 +34,6 @@ def apply_masks(logits: Tensor, bits: Tensor, kinds: Tensor, bonus: Tensor) -> N
     allowed = ((bits[:, :, None] >> places) & 1).bool().reshape(len(bits), -1)[:, : logits.shape[1]] | (kinds < MASKED)[:, None]
     added = torch.where((kinds >= FIRST_QUOTE)[:, None], bonus[(kinds - FIRST_QUOTE).clamp(min=0)], 0.0)
     logits.copy_(torch.where(allowed, logits + added, float("-inf")))
-
-
-_SAMPLED_WORDS: Final = 128  # one of so many words of a mask is looked at
-
-MaskRow: TypeAlias = tuple[ActiveConstraint, int]  # a constraint, and the row of its mask
 
 
 class MaskFinder:
@@ -79,7 +76,6 @@ class MaskFinder:
             self._find(matchers)
 
     def close(self) -> None:
-        """End the thread."""
         if self._thread is not None:
             self._thread.shutdown()
 

@@ -15,9 +15,9 @@ import json
 import random
 import re
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from threading import Thread
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -131,29 +131,18 @@ class Upstream:
                     raise ModelError(f"{server_of(response)} sends a line without an end", hint="Ask its operator.")
                 yield data
 
-    def get_now(self, path: str) -> Json:
-        """`get`, for the moment when things are opened and no event loop may be there to wait in."""
-        return self.wait_for(lambda: self.get(path))
-
     def wait_for(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
-        """What this function asks of the upstream, in an event loop of its own."""
-        found: list[T] = []
-        failed: list[BaseException] = []
+        """What this function asks of the upstream, in an event loop of its own: for the moment when things are opened and no
+        event loop may be there to wait in."""
 
-        async def fetch() -> None:
+        async def fetch() -> T:
             try:
-                found.append(await ask())
-            except Exception as error:
-                failed.append(error)
+                return await ask()
             finally:
                 await self._close_session()
 
-        thread = Thread(target=lambda: asyncio.run(fetch()), name="callsmith-upstream")
-        thread.start()
-        thread.join()
-        if failed:
-            raise failed[0]
-        return found[0]
+        with ThreadPoolExecutor(1, "callsmith-upstream") as thread:
+            return thread.submit(lambda: asyncio.run(fetch())).result()
 
     async def close(self) -> None:
         """Close all connections; asking afterwards is an error, closing twice is none."""
@@ -164,8 +153,7 @@ class Upstream:
         await self._close_session()
 
     async def _close_session(self) -> None:
-        session = self._sessions.pop(asyncio.get_running_loop(), None)
-        if session is not None:
+        if session := self._sessions.pop(asyncio.get_running_loop(), None):
             await session.close()
 
     def _session(self) -> "aiohttp.ClientSession":
@@ -212,7 +200,9 @@ class Upstream:
         """
         sent = pauses = 0
         while True:
-            self._probe_what_is_down()
+            for down in self.replicas.down():
+                if (task := self._probes.get(down)) is None or task.done():
+                    self._probes[down] = asyncio.create_task(self._probe(down))
             replica = self.replicas.choose(session, tried) or self.replicas.choose(session)
             if replica is None:
                 await asyncio.gather(*map(self._probe_once, self.replicas.due_now()))
@@ -283,16 +273,10 @@ class Upstream:
         except (aiohttp.ClientError, OSError, ValueError) as error:
             raise Unavailable(f"{server} cannot be reached: {reason_of(error)}", retryable=True) from error
 
-    def _probe_what_is_down(self) -> None:
-        for replica in self.replicas.down():
-            task = self._probes.get(replica)
-            if task is None or task.done():
-                self._probes[replica] = asyncio.create_task(self._probe(replica))
-
     async def _probe(self, replica: Replica) -> None:
         """Ask a server from time to time until it is up again."""
         while replica.is_down and not self._closed:
-            await asyncio.sleep(self.replicas.seconds_until_probe(replica))
+            await asyncio.sleep(replica.next_probe - self.replicas.clock())
             await self._probe_once(replica)
 
     async def _probe_once(self, replica: Replica) -> None:

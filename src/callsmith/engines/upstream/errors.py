@@ -66,7 +66,6 @@ def server_of(response: "aiohttp.ClientResponse") -> str:
 
 
 def reason_of(error: BaseException) -> str:
-    """What an exception says."""
     return shorten(str(error) or type(error).__name__)
 
 

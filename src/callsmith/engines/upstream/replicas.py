@@ -55,7 +55,7 @@ class Replicas:
         if len(set(urls)) != len(urls):
             raise UsageError(f"the same server twice: {', '.join(urls)}", field="url")
         self.all = [Replica(url) for url in urls]
-        self._clock = clock
+        self.clock = clock
 
     def choose(self, session: str = "", tried: Iterable[Replica] = ()) -> Replica | None:
         """The server to ask: by the session if there is one, else the least busy. None if there is none besides those tried."""
@@ -64,22 +64,22 @@ class Replicas:
         if not session:
             return min(open, key=lambda one: (one.answering, random.random()), default=None)
         most = max(_FEW, ceil(_SHARE * (sum(one.answering for one in usable) + 1) / max(1, len(usable))))
-        return max(open, key=lambda one: (one.answering < most, _weight(one.url, session)), default=None)
+
+        def rank(replica: Replica) -> tuple[bool, bytes]:
+            return replica.answering < most, blake2b(f"{replica.url} {session}".encode(), digest_size=8).digest()
+
+        return max(open, key=rank, default=None)
 
     def down(self) -> list[Replica]:
-        """The servers that are down."""
         return [one for one in self.all if one.is_down]
 
     def due_now(self) -> list[Replica]:
         """The servers that are down and may be probed at once, where there are no others: each now and then, by one request."""
-        now = self._clock()
+        now = self.clock()
         due = [one for one in self.down() if not one.is_draining and now - one.probed_at >= _PROBES[0]]
         for one in due:
             one.probed_at = now
         return due
-
-    def seconds_until_probe(self, replica: Replica) -> float:
-        return max(0.0, replica.next_probe - self._clock())
 
     def succeeded(self, replica: Replica) -> None:
         """Enter that a server has given a whole answer, or answers a probe."""
@@ -91,7 +91,7 @@ class Replicas:
         if isinstance(error, Rejected):
             if error.status in _OVERLOADED:
                 seconds = _BUSY[0] if error.seconds is None else min(error.seconds, _BUSY[1])
-                replica.busy_until = self._clock() + seconds
+                replica.busy_until = self.clock() + seconds
             if error.status not in _BROKEN:
                 return
         replica.failed_in_a_row += 1
@@ -104,12 +104,12 @@ class Replicas:
         first, most = _PROBES
         pause = min(first * 2 ** min(replica.probes, 10), most) * random.uniform(0.8, 1.2)
         replica.probes += 1
-        replica.is_down, replica.next_probe = True, self._clock() + pause
+        replica.is_down, replica.next_probe = True, self.clock() + pause
 
     def none_usable(self) -> Unavailable:
         """The error where no server can be asked, and when to come again. What is wrong with each is in the log: where servers
         are is not a client's business."""
-        now = self._clock()
+        now = self.clock()
         waits = [one.next_probe - now if one.is_down else one.busy_until - now for one in self.all if not one.is_draining]
         states = [one.last_error if self._state(one) == "down" else f"{one.url} is {self._state(one)}" for one in self.all]
         _log.warning("no server can be asked now: %s", "; ".join(states))
@@ -122,7 +122,6 @@ class Replicas:
         )
 
     def status(self) -> list[UpstreamStatus]:
-        """How each server is."""
         return [UpstreamStatus(one.url, self._state(one), one.answering, one.requests, one.failures) for one in self.all]
 
     def drain(self, url: str, draining: bool) -> None:
@@ -140,8 +139,4 @@ class Replicas:
             return "draining"
         if replica.is_down:
             return "down"
-        return "busy" if replica.busy_until > self._clock() else "up"
-
-
-def _weight(url: str, session: str) -> bytes:
-    return blake2b(f"{url} {session}".encode(), digest_size=8).digest()
+        return "busy" if replica.busy_until > self.clock() else "up"

@@ -7,9 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from callsmith.core.errors import Unavailable
 from callsmith.engines.cache_folder import cache_folder
-from callsmith.models.weights.disk import alone
+from callsmith.models.weights.disk import writing
 from callsmith.models.weights.wheels import unpack_wheels
 
 VERSION: Final = "2026.3.23"
@@ -34,12 +33,7 @@ def is_fetched() -> bool:
 def fetch(report: Callable[[int], None] | None = None) -> Path:
     """Fetch the benchmark unless it is there. `report` is called with the number of bytes that have arrived."""
     folder = benchmark_folder()
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        with alone(folder.with_name(f"{VERSION}.lock")):
-            if not is_fetched():
-                unpack_wheels(PINS, folder, report)
-    except OSError as error:
-        why = error.strerror or error
-        raise Unavailable(f"could not write {folder}: {why}", hint="Set CALLSMITH_CACHE to a folder with room.") from error
+    with writing(folder):
+        if not is_fetched():
+            unpack_wheels(PINS, folder, report)
     return folder

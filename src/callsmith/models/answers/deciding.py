@@ -41,6 +41,12 @@ _MOST_CALLS: Final = 12  # in one turn: a model that goes on calling is made to 
 
 
 PromptOf: TypeAlias = Callable[[Request], Awaitable[Prompt]]
+INVENTED: Final = "invented_call"
+_BEGINNING: Final = re.compile(r"\s*+(?:```\w*+\s*+|<\w++>\s*+)?+\[?\s*+\{\s*+\"(?:name|function|tool|tool_name)\"\s*:")
+_MAY_BEGIN: Final = re.compile(r"\s*+(?:`{1,3}\w*+\s*+|<\w*+>?\s*+)?+\[?\s*+(?:\{\s*+(?:\"[a-z_]{0,9}\"?\s*+)?+)?+")
+MISSING: Final = (
+    "(Something that is needed for this was not said. Ask the user for it in one short question, and do not say that it is done.)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,14 +264,6 @@ def make_judge(plan: AnswerPlan, tool_prompt: ToolPrompt) -> CallJudge | None:
         margin(plan.request, plan.decision),
         made=() if turn.has_failed or plan.decision is None else turn.calls,
     )
-
-
-INVENTED: Final = "invented_call"
-_BEGINNING: Final = re.compile(r"\s*+(?:```\w*+\s*+|<\w++>\s*+)?+\[?\s*+\{\s*+\"(?:name|function|tool|tool_name)\"\s*:")
-_MAY_BEGIN: Final = re.compile(r"\s*+(?:`{1,3}\w*+\s*+|<\w*+>?\s*+)?+\[?\s*+(?:\{\s*+(?:\"[a-z_]{0,9}\"?\s*+)?+)?+")
-MISSING: Final = (
-    "(Something that is needed for this was not said. Ask the user for it in one short question, and do not say that it is done.)"
-)
 
 
 async def take_back_invented_calls(

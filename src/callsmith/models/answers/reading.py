@@ -13,6 +13,9 @@ from callsmith.formats.reader.reader import Reader
 from callsmith.models.answers.deciding import AnswerPlan
 from callsmith.models.answers.normalizer import AnswerNormalizer
 
+# A step between the engine and the caller: it takes the events that have come, and returns those that are passed on.
+Stage: TypeAlias = Callable[[Iterable[ModelEvent]], Iterable[ModelEvent]]
+
 
 class LogprobAligner:
     """Adds the log probabilities of tokens to the `Text` events that a reader makes of their text.
@@ -120,10 +123,6 @@ class StepRecorder:
         spent, seconds = usage or so_far, round(time.perf_counter() - self._began, 6)
         took = {"seconds": seconds, "prompt_tokens": spent.prompt, "tokens": spent.completion}
         self._explain(replace(self._step, text=text, repairs=tuple(self._repairs), **took))
-
-
-# A step between the engine and the caller: it takes the events that have come, and returns those that are passed on.
-Stage: TypeAlias = Callable[[Iterable[ModelEvent]], Iterable[ModelEvent]]
 
 
 def pass_through(stages: Iterable[Stage], events: Iterable[ModelEvent]) -> Iterable[ModelEvent]:

@@ -36,6 +36,8 @@ _NOT_CALLED: Final = "a call was required, and {} answered without one, also whe
 Ask: TypeAlias = Callable[[Request], AsyncGenerator[ModelEvent, None]]
 # What no grammar enforces of the tool of this name; of the output, for no name.
 UnenforcedOf: TypeAlias = Callable[[str], Sequence[Unenforced]]
+logger = logging.getLogger(__name__)
+WHOLE_GRAMMAR = "grammar"  # stands for the keyword where nothing at all was enforced
 
 
 def nothing_unenforced(name: str) -> Sequence[Unenforced]:
@@ -275,11 +277,6 @@ def _say_again(request: Request, text: str, complaint: str) -> Request:
 
 def _end_of(events: Sequence[ModelEvent]) -> Stopped:
     return next((event for event in reversed(events) if isinstance(event, Stopped)), Stopped("stop"))
-
-
-logger = logging.getLogger(__name__)
-
-WHOLE_GRAMMAR = "grammar"  # stands for the keyword where nothing at all was enforced
 
 
 class Enforcement:

@@ -24,6 +24,7 @@ AS_TEXT: Final = "as-text"  # the repair of a call that was written as text
 _LONGEST_HELD: Final = 8_000  # characters of an answer that may be nothing but a call in code
 _FENCES: Final = ("```", "~~~")
 _BEHIND_FENCE: Final = re.compile(r"\s*(```|~~~)[^\n]*\n.*?\1\s*\S", re.DOTALL)
+_MOST_BYTES: Final = 64 * 1024 * 1024  # of one answer
 
 
 class TextCalls:
@@ -209,9 +210,6 @@ def _spellings(names: Iterable[str], sent: ToolNames) -> dict[str, str]:
 def _plain(name: str) -> str:
     """A name without regard to case, and without the prefix that some models put before it."""
     return name.strip().casefold().removeprefix("functions.").removeprefix("default_api.")
-
-
-_MOST_BYTES: Final = 64 * 1024 * 1024  # of one answer
 
 
 class UpstreamAnswer:

