@@ -340,7 +340,7 @@ class Request:
     conversation this is a part of, so that its KV cache can be reused. `prefill`: a last message of the assistant's is the
     beginning of the answer, which the model continues. What is cached of a prompt is reused for prompts of the same `cache_salt`
     only. An engine that is busy shares itself out among the `caller`s. `affinity` is what the client calls the conversation where
-    servers are chosen by it (`engines/upstream/affinity.py`); nothing else depends on it. `explain` is called with each step of
+    servers are chosen by it (`engines/upstream/replicas.py`); nothing else depends on it. `explain` is called with each step of
     the model when that has ended, also with one that is taken back. `call_bias`, in log odds, makes calls likelier (or, below 0,
     rarer) where it is decided whether to call; None: as the model's own settings say.
     """

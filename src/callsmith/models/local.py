@@ -17,7 +17,7 @@ from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Choice, Completion, Message, Request, Sampling, Tool, Usage
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import Engine, Finished, Piece, with_defaults
-from callsmith.engines.upstream.affinity import affinity_id
+from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
 from callsmith.formats.prompt.prompt import Prompt, prompt_for
@@ -42,7 +42,7 @@ from callsmith.models.answers.deciding import (
 )
 from callsmith.models.answers.normalizer import AnswerNormalizer
 from callsmith.models.answers.reading import EngineAnswer, Stage, StepRecorder, pass_through
-from callsmith.models.answers.validator import AnswerValidator, Enforcement, UnenforcedOf, nothing_unenforced
+from callsmith.models.answers.validator import AnswerValidator, Enforcement, UnenforcedOf, ViolationDetector, nothing_unenforced
 from callsmith.models.grammars import AnswerGrammar, Grammars, grammar_text
 from callsmith.models.plain_text import LocalTokenizer, continue_text
 from callsmith.models.traits import NOTHING_KNOWN, Traits, describe_local
@@ -78,7 +78,6 @@ class LocalModel:
 
     @property
     def info(self) -> ModelInfo:
-        """What is known of the model."""
         engine = self.engine.info
         return replace(
             describe_local(engine, self.format, self.template, self.traits),
@@ -240,7 +239,8 @@ class LocalModel:
         """What the events go through. Where they come from afar, it is looked whether the grammar was enforced."""
         stages: list[Stage] = [] if recorder is None else [recorder.filter]
         if plan.grammar is not None and self.engine.info.unenforced is not None and self._enforcement.is_known:
-            stages.append(self._enforcement.detector(plan.request, self._unenforced(plan)).filter)
+            unenforced = self._unenforced(plan) or nothing_unenforced
+            stages.append(ViolationDetector(self._enforcement, plan.request, unenforced).filter)
         return stages if validator is None else [*stages, validator.filter]
 
     async def _make_recorder(self, plan: AnswerPlan, answer: EngineAnswer) -> StepRecorder:

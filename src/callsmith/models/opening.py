@@ -11,7 +11,7 @@ from callsmith.core.ports import ModelInfo, OpenedModel
 from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import ChoicePolicy, InReasoning, Json, Repair, Sampling
 from callsmith.engines import accepted_options, find_description, find_engine
-from callsmith.engines.port import Engine, EngineInfo
+from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
@@ -124,7 +124,9 @@ def open_model(spec: str, options: Options = Options()) -> OpenedModel:
 def open_local(spec: str, options: Options = Options()) -> LocalModel:
     """Open a model whose tokens an engine of ours generates: all that `open_model` opens but models of other servers."""
     load_presets()
-    engine = _engine(spec, options)
+    scheme, rest, given = _engine_options(spec, options)
+    open = find_engine(scheme)
+    engine = open(rest, **accepted_options(open, given))
     return LocalModel(engine, *_parts(spec, options, engine.info))
 
 
@@ -150,10 +152,10 @@ def describe_model(spec: str, options: Options = Options()) -> ModelInfo:
 def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Template, Traits]:
     """What makes a model of an engine: its format, its template, and what else is known of it."""
     entry = catalogue().get(spec)
-    preset = None if entry else preset_for(info.name, _file_name(spec))
+    preset = None if entry else preset_for(info.name, Path(spec).stem if spec.lower().endswith(".gguf") else "")
     known = entry or preset
     measured = find_measured(info.name, info.weights.size)  # counts like a preset, and before one
-    source = _template_source(options, entry) or info.template
+    source = (options.template.read_text("utf-8") if options.template else entry and entry.template) or info.template
     template = Template(
         source or (preset and preset.template) or CHATML,
         bos=info.bos,
@@ -166,6 +168,7 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         thinks = (speech.format.thinks,) if speech.format.thinks else ()
         written = format_named(asked.format)
         speech = Speech(replace(written, parts=(*thinks, *written.parts)))
+    guarded = measured or known
     traits = Traits(
         also=speech.also,
         sampling=entry.sampling if entry else Sampling(),
@@ -174,7 +177,7 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         policy=options.policy or (measured and measured.policy) or (known and known.policy) or "auto",
         in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
         guards=known.guards if known else (),
-        auto_guarded=_is_guarded(measured or known) if options.auto_guarded is None else options.auto_guarded,
+        auto_guarded=bool(guarded and guarded.auto_guarded) if options.auto_guarded is None else options.auto_guarded,
         tool_prompt=asked,
         call_bias=options.call_bias or 0.0,
     )
@@ -193,10 +196,6 @@ def _tool_prompt(options: Options, measured: Measured | None, known: Entry | Pre
     threshold = next((one.threshold for one in sources if one.tool_prompt == name), None)
     made = tool_prompt_named(name)
     return made if threshold is None else replace(made, threshold=threshold)
-
-
-def _is_guarded(known: Measured | Entry | Preset | None) -> bool:
-    return bool(known and known.auto_guarded)
 
 
 def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
@@ -253,12 +252,6 @@ def split_spec(spec: str) -> tuple[str, str]:
     return scheme, rest
 
 
-def _engine(spec: str, options: Options) -> Engine:
-    scheme, rest, given = _engine_options(spec, options)
-    open = find_engine(scheme)
-    return open(rest, **accepted_options(open, given))
-
-
 def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, object]]:
     """The scheme of an engine, what it is to open, and how."""
     scheme, rest = split_spec(spec)
@@ -268,15 +261,6 @@ def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, ob
     context = options.context or (min(entry.context, _LONGEST_CONTEXT) if entry else None)
     names = ("threads", "gpu_layers", "live", "queue")
     return scheme, rest, {"context": context, **{name: getattr(options, name) for name in names}}
-
-
-def _file_name(spec: str) -> str:
-    return Path(spec).stem if spec.lower().endswith(".gguf") else ""
-
-
-def _template_source(options: Options, entry: Entry | None) -> str | None:
-    """The template that is used instead of the one in the weights, if there is one."""
-    return options.template.read_text(encoding="utf-8") if options.template else entry and entry.template
 
 
 def _speech(

@@ -8,7 +8,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, Text, Unenforced
 from callsmith.core.values import Completion, Request, Usage
 from callsmith.engines.port import Engine, Finished, Tokenizer
-from callsmith.engines.upstream.affinity import affinity_id
+from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.limits import refusing_depth

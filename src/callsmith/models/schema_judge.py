@@ -7,10 +7,10 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from decimal import Decimal
-from types import TracebackType
-from typing import Any, Final, Self, cast
+from typing import Any, Final, cast
 
 from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Json, Output, Schema
@@ -47,7 +47,7 @@ class Verdict:
         return {**made, "error": self.error} if self.error else made
 
 
-class SchemaJudge:
+class SchemaJudge(AbstractContextManager["SchemaJudge"]):
     """Compiles schemas and holds instances against them. Close it, or use it in a `with`.
 
     `as_written`: schemas are taken at their word, as an `Output` does.
@@ -59,14 +59,10 @@ class SchemaJudge:
         self._compiler = Compiler(self._vocabulary)
         self._thread: ThreadPoolExecutor = pool_with_stack(1, "schemas")  # deep grammars need more than the main thread has
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def close(self) -> None:
-        """End the worker processes."""
         self._thread.shutdown()
         self._compiler.close()
 

@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from callsmith.core.values import Completion, Message, Request, Tool
-from callsmith.engines.upstream.affinity import affinity_id
+from callsmith.engines.upstream.replicas import affinity_id
 
 FIRST = Request((Message.system("Be brief."), Message.user("hi")), (Tool("add"),))
 

@@ -12,7 +12,7 @@ import pytest
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable
 from callsmith.core.events import Text
 from callsmith.core.values import Message, Request
-from callsmith.engines.upstream.affinity import affinity_id
+from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.models.remote.model import RemoteModel
 from callsmith.server.app import create_app
 from tests.models.remote.scripted import WEATHER, chat, chunks, refusal, remote, sse, text_of

@@ -267,8 +267,10 @@ class CompletionsEngine:
         if job.grammar and isinstance(error, Rejected) and error.status in _REFUSALS and _OF_GRAMMAR.search(error.message):
             self._refused.put(_digest(job.grammar), True)
             return GrammarRefused(error.message, status=error.status)
-        if job.sampling.logprobs and _OF_LOGPROBS.search(error.message):
-            return _of_logprobs(error, job.sampling.logprobs)
+        if (wanted := job.sampling.logprobs) and _OF_LOGPROBS.search(error.message):
+            hint = f"The log probabilities of {wanted} tokens were asked for: start vLLM with --max-logprobs {wanted} or more."
+            is_refused = isinstance(error, Rejected)
+            return Rejected(error.message, status=error.status, hint=hint) if is_refused else ModelError(error.message, hint=hint)
         return translate(error, self.info.context)
 
     def _parsed(self, text: str) -> Object:
@@ -276,14 +278,6 @@ class CompletionsEngine:
             return as_object(json.loads(text))
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{self._upstream.url} streams what is no JSON") from error
-
-
-def _of_logprobs(error: ModelError, wanted: int) -> ModelError:
-    """The error of a server that gives no log probabilities, or not so many."""
-    hint = f"The log probabilities of {wanted} tokens were asked for: start vLLM with --max-logprobs {wanted} or more."
-    if isinstance(error, Rejected):
-        return Rejected(error.message, status=error.status, hint=hint)
-    return ModelError(error.message, hint=hint)
 
 
 def _digest(body: Object) -> bytes:

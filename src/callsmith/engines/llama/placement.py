@@ -241,7 +241,9 @@ def demand_of(header: Header, *, context: int, slice: int) -> Demand:
     tensors = header.tensors
     names = ("output.weight",) if "output.weight" in tensors else ("token_embd.weight",)  # the output may be the input's
     output = sum(tensors.get(name, 0) for name in (*names, "output_norm.weight"))
-    vocabulary = header.number("vocab_size") or _rows(header)
+    # The size of the vocabulary, at most: an embedding of it has at least half a byte for each number.
+    rows = tensors.get("token_embd.weight", 0) * 2 // max(1, header.number("embedding_length", 1))
+    vocabulary = header.number("vocab_size") or rows
     layers = tuple(weights + cached for weights, cached in zip(header.layer_bytes(), cache, strict=True))
     return Demand(layers, output, _WORKING + slice * vocabulary * _LOGIT_BYTES)
 
@@ -251,11 +253,6 @@ def memory_of(header: Header, *, context: int, slice: int) -> int:
     demand = demand_of(header, context=context, slice=slice)
     cache = sum(demand.layers) - sum(header.layer_bytes())
     return sum(header.tensors.values()) + cache + demand.working - _WORKING
-
-
-def _rows(header: Header) -> int:
-    """The size of the vocabulary, at most: an embedding of it has at least half a byte for each number."""
-    return header.tensors.get("token_embd.weight", 0) * 2 // max(1, header.number("embedding_length", 1))
 
 
 def layers_that_fit(demand: Demand, free: Sequence[int]) -> int:

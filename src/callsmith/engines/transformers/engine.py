@@ -74,7 +74,9 @@ class TransformersEngine(BatchEngine):
         self, checkpoint: Checkpoint, context: Context, *, queue: int = 64, fast_forward: bool = True, threads: int | None = None
     ) -> None:
         self._context = context
-        self.sampler = DeviceSampler(context, checkpoint.vocabulary, _mask_threads(threads))
+        # Most of the processors find masks: while they do, nothing else is to be done.
+        finding = min(threads or max(1, (os.cpu_count() or 1) * 7 // 8), _MOST_MASK_THREADS)
+        self.sampler = DeviceSampler(context, checkpoint.vocabulary, finding)
         batch = Batch(
             context,
             Cache(context, context.slots),
@@ -100,8 +102,3 @@ def _checked_device(name: str) -> str:
     if device.type == "cuda" and not torch.cuda.is_available():
         raise Unavailable("PyTorch sees no CUDA GPU here", hint="install a PyTorch built for it, or use device cpu")
     return name
-
-
-def _mask_threads(threads: int | None) -> int:
-    """Threads that find masks: most of the processors, for while they do nothing else is to be done."""
-    return min(threads or max(1, (os.cpu_count() or 1) * 7 // 8), _MOST_MASK_THREADS)

@@ -9,7 +9,7 @@ import logging
 import random
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from hashlib import blake2b
 from math import ceil
@@ -17,6 +17,7 @@ from typing import Final
 
 from callsmith.core.errors import ModelError, Rejected, Unavailable, UnknownName, UsageError
 from callsmith.core.ports import UpstreamState, UpstreamStatus
+from callsmith.core.values import Completion, Message, Request
 from callsmith.engines.upstream.errors import NotReached
 
 _log = logging.getLogger(__name__)
@@ -28,6 +29,8 @@ _BUSY: Final = (1.0, 60.0)  # seconds that a busy server is left alone: where it
 _PROBES: Final = (0.25, 5.0)  # seconds between two probes: first, and at most
 _OVERLOADED: Final = frozenset({429, 503, 529})
 _BROKEN: Final = frozenset({502, 504})
+_BEGINNING = 1024  # characters of a text that is continued as it stands: what is behind them may have been added later
+_NO_KEY = "@"  # before the address of a caller who has no key
 
 
 @dataclass(slots=True, eq=False)
@@ -140,3 +143,37 @@ class Replicas:
         if replica.is_down:
             return "down"
         return "busy" if replica.busy_until > self.clock() else "up"
+
+
+def affinity_id(request: Request | Completion) -> str:
+    """The id of the conversation that this is a part of, in hexadecimal digits: the same for each of its requests.
+
+    It is made of the name that the client gives it; without one, of what all requests of a conversation have in common: the
+    system prompt, the names of the tools and the first message of the user. Callers with different keys never have the same.
+    """
+    owner = "" if request.caller.startswith(_NO_KEY) else request.caller
+    named = (request.affinity or request.session) if isinstance(request, Request) else request.session
+    if named:
+        return _digest("named", owner, named)
+    if isinstance(request, Request):
+        return _digest("begins", owner, *(tool.name for tool in request.tools), "", *_beginning(request.messages))
+    begun = request.prompt[:_BEGINNING]
+    return _digest("text", owner, begun if isinstance(begun, str) else repr(begun))
+
+
+def _beginning(messages: Iterable[Message]) -> Iterator[str]:
+    """The messages up to the first one of the user."""
+    for message in messages:
+        yield message.role
+        yield message.content
+        if message.role == "user":
+            return
+
+
+def _digest(*parts: str) -> str:
+    made = blake2b(digest_size=16)
+    for part in parts:
+        data = part.encode("utf-8", "surrogatepass")
+        made.update(b"%d:" % len(data))
+        made.update(data)
+    return made.hexdigest()

@@ -123,7 +123,8 @@ class Decider:
             return await self._after_results(request, turn)
         threshold = self._threshold - (request.call_bias or 0.0)
         odds, usage = await self._first_tokens(await self._prompt_of(request))
-        score = _log_odds(odds.of(self._tool_prompt.opening))
+        chance = min(max(odds.of(self._tool_prompt.opening), _LEAST), 1 - _LEAST)
+        score = math.log(chance / (1 - chance))
         decision = CallDecision(score >= threshold and len(turn.calls) < _MOST_CALLS, score, threshold)
         return self._fix_choice(request, decision, usage)
 
@@ -136,7 +137,8 @@ class Decider:
 
     async def _after_results(self, request: Request, turn: _Turn) -> Decided:
         """Whether the calls that were made are all that the model would have made."""
-        threshold, begun = self._tool_prompt.more, self._write_open(turn.calls)
+        threshold, written = self._tool_prompt.more, write(self._format, turn.calls)
+        begun = written[: len(written) - len(literal_text(self._format.calls.close))]  # the calls, without what ends them
         odds, usage = await self._first_tokens(await self._begin_answer(request, turn, begun + self._shared))
         ends = odds.beginning_with(self._ends)
         goes_on = odds.beginning_with(self._goes_on) if self._goes_on else 1 - ends
@@ -145,11 +147,6 @@ class Decider:
             return self._fix_choice(request, CallDecision(False, score, threshold), usage)
         name = await self._next_name(request, turn, begun)
         return self._fix_choice(request, CallDecision(bool(name), score, threshold), usage, name)
-
-    def _write_open(self, calls: Sequence[Call]) -> str:
-        """The calls as the model writes them, without what ends them."""
-        written = write(self._format, calls)
-        return written[: len(written) - len(literal_text(self._format.calls.close))]
 
     async def _begin_answer(self, request: Request, turn: _Turn, answer: str) -> Prompt:
         """The prompt of the question, with an answer that has begun."""
@@ -176,21 +173,14 @@ class Decider:
             return ""
         sampling = Sampling(temperature=0.0, max_tokens=request.sampling.max_tokens)
         reader, called = Reader(self._next, tools, is_constrained=True), {call.name for call in calls}
-        async with closing(self._events(reader, prompt, sampling, grammar)) as events:
-            async for event in events:
-                if isinstance(event, CallStarted) and event.name not in called:
-                    return event.name
-                if isinstance(event, CallReady):
-                    return "" if any(is_same(event.call, call) for call in calls) else event.call.name
-        return ""
-
-    async def _events(
-        self, reader: Reader, prompt: Prompt, sampling: Sampling, grammar: AnswerGrammar
-    ) -> AsyncGenerator[ModelEvent, None]:
         async with closing(self._engine.generate(prompt, sampling, grammar)) as pieces:
             async for piece in pieces:
                 for event in reader.close() if isinstance(piece, Finished) else reader.feed(piece.text):
-                    yield event
+                    if isinstance(event, CallStarted) and event.name not in called:
+                        return event.name
+                    if isinstance(event, CallReady):
+                        return "" if any(is_same(event.call, call) for call in calls) else event.call.name
+        return ""
 
     async def _first_tokens(self, prompt: Prompt) -> "tuple[_Likely, Usage]":
         """What the model would write first."""
@@ -219,11 +209,6 @@ class _Likely:
     def beginning_with(self, mark: str) -> float:
         """How likely it is that a token comes first that begins with this mark, white space aside."""
         return sum(chance for token, chance in self.tokens if token.lstrip().startswith(mark))
-
-
-def _log_odds(chance: float) -> float:
-    chance = min(max(chance, _LEAST), 1 - _LEAST)
-    return math.log(chance / (1 - chance))
 
 
 def add_decision(event: ModelEvent, decision: CallDecision, spent: Usage, taken_back: tuple[str, ...] = ()) -> ModelEvent:

@@ -190,12 +190,10 @@ class _Known:
 
     @cached_property
     def folded(self) -> str:
-        """The text without regard to case."""
         return self.text.casefold()
 
     @cached_property
     def words(self) -> set[str]:
-        """Its words, without regard to case."""
         return set(re.findall(r"\w+", self.folded))
 
     @cached_property

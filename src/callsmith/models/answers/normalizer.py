@@ -66,7 +66,6 @@ class AnswerNormalizer:
         return self.is_cut or self._talks_on or (bool(self.calls) and not self._parallel)
 
     def filter(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
-        """The events that the caller gets."""
         for event in events:
             match event:
                 case Stopped():

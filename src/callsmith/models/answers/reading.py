@@ -162,7 +162,6 @@ class EngineAnswer:
 
     @property
     def text(self) -> str:
-        """What was written so far."""
         return "".join([piece.text for piece in self._pieces])
 
     @property

@@ -45,6 +45,12 @@ def nothing_unenforced(name: str) -> Sequence[Unenforced]:
     return ()
 
 
+def all_unenforced(names: Iterable[str], path: str, keyword: str) -> UnenforcedOf:
+    """Everything of the tools of these names, and of the output if an empty one is among them."""
+    known = frozenset(names)
+    return lambda name: (Unenforced(name, path, keyword),) if name in known else ()
+
+
 class AnswerValidator:
     """Validates one answer: `filter` passes on what is not in doubt, `finish` what has come of the rest.
 
@@ -290,19 +296,10 @@ class Enforcement:
         self._name = name
         self.is_known = is_known
 
-    def detector(self, request: Request, unenforced: UnenforcedOf | None) -> "ViolationDetector":
-        """Looks at an answer that was given under a grammar; if it breaks that, it is logged once and reported."""
-        return ViolationDetector(self, request, unenforced or nothing_unenforced)
-
     def unenforced(self, request: Request) -> UnenforcedOf:
         """Everything of every tool and of the output: for engines that ignore grammars."""
-        names = {tool.name for tool in request.tools}
-
-        def everything(name: str) -> tuple[Unenforced, ...]:
-            is_asked_for = name in names or (not name and request.output is not None)
-            return (Unenforced(name, "#", WHOLE_GRAMMAR),) if is_asked_for else ()
-
-        return everything
+        output = ("",) if request.output is not None else ()
+        return all_unenforced((*output, *(tool.name for tool in request.tools)), "#", WHOLE_GRAMMAR)
 
     def report_violation(self, problem: str) -> None:
         """Take note that a grammar was not enforced."""
@@ -316,7 +313,7 @@ class Enforcement:
 
 
 class ViolationDetector:
-    """Looks for what a grammar rules out in one answer."""
+    """Looks for what a grammar rules out in one answer that was given under it; that is logged once and reported."""
 
     def __init__(self, enforcement: Enforcement, request: Request, unenforced: UnenforcedOf) -> None:
         self._enforcement = enforcement

@@ -11,12 +11,12 @@ import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from callsmith.core.choice import apply_policy
 from callsmith.core.closing import closing
-from callsmith.core.errors import ModelError, Rejected, Unavailable, UnknownName
-from callsmith.core.events import ModelEvent, Report, Stopped, Unenforced
+from callsmith.core.errors import CallsmithError, ModelError, Rejected, Unavailable, UnknownName
+from callsmith.core.events import ModelEvent, Report, Stopped
 from callsmith.core.ports import ModelInfo
 from callsmith.core.types.call_ids import CallIds
 from callsmith.core.types.model_step import ModelStep
@@ -24,7 +24,7 @@ from callsmith.core.values import Call, Choice, ChoicePolicy, InReasoning, Json,
 from callsmith.engines.lru import LRU
 from callsmith.engines.port import with_defaults
 from callsmith.engines.upstream import BrokeOff, Replica, Upstream
-from callsmith.engines.upstream.affinity import affinity_id
+from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.formats.inference.any_format import any_format, combined_format
@@ -33,11 +33,17 @@ from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.grammar.limits import refusing_depth
 from callsmith.models.answers.normalizer import AnswerNormalizer
 from callsmith.models.answers.reading import Stage, StepRecorder
-from callsmith.models.answers.validator import AnswerValidator, nothing_unenforced
+from callsmith.models.answers.validator import AnswerValidator, UnenforcedOf, all_unenforced, nothing_unenforced
 from callsmith.models.grammars import grammar_fields
-from callsmith.models.remote.answer import TextCalls, UpstreamAnswer, UpstreamCalls
-from callsmith.models.remote.rejections import explain_rejection, refuses_model, refuses_tools
-from callsmith.wire.fields import as_count
+from callsmith.models.remote.answer import (
+    TextCalls,
+    UpstreamAnswer,
+    UpstreamCalls,
+    explain_rejection,
+    refuses_model,
+    refuses_tools,
+)
+from callsmith.wire.fields import as_count, as_list, as_object
 from callsmith.wire.signed import Signed
 from callsmith.wire.upstream.dialects import UpstreamDialect
 from callsmith.wire.upstream.quirks import Quirks, ToolNames, fit_ids, fit_request, names_of, rename_tools
@@ -106,7 +112,6 @@ class RemoteModel:
 
     @property
     def info(self) -> ModelInfo:
-        """What is known of the model."""
         provider, traits = self.traits.provider or self.upstream.url, self.traits
         return ModelInfo(
             name=self.model,
@@ -121,24 +126,23 @@ class RemoteModel:
             upstreams=self.upstream.replicas,
         )
 
-    def stream(self, request: Request) -> AsyncGenerator[ModelEvent, None]:
-        """The answer as events. Text is withheld where a call is required, and calls that have to be validated."""
-        return self._answer(request)
-
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of this request has, where the server says."""
         plan = await self._make_plan(self._apply_defaults(request))
         body = {key: value for key, value in plan.body.items() if key not in ("max_tokens", "stream")}
-        counted: Any = await self._explain_rejections(self.upstream.post(f"{self.dialect.path}/count_tokens", body, plan.session))
+        try:
+            counted: Any = await self.upstream.post(f"{self.dialect.path}/count_tokens", body, plan.session)
+        except Rejected as error:
+            raise self._explain(error) from error
         return as_count(counted["input_tokens"])
 
     async def close(self) -> None:
         """Close the connections. Answering afterwards is an error."""
         await self.upstream.close()
 
-    async def _answer(self, request: Request, *, is_retry: bool = False) -> AsyncGenerator[ModelEvent, None]:
-        """The answer, normalized and validated; `is_retry`: not validated again. What breaks off before anything of it was shown
-        is asked for again."""
+    async def stream(self, request: Request, *, is_retry: bool = False) -> AsyncGenerator[ModelEvent, None]:
+        """The answer as events. Text is withheld where a call is required, and calls that have to be validated; `is_retry`: they
+        are not validated again. What breaks off before anything of it was shown is asked for again."""
         request = request if is_retry else self._apply_defaults(request)
         plan = await self._make_plan(request)
         attempt, tried, has_shown = 0, set[Replica](), False
@@ -201,7 +205,7 @@ class RemoteModel:
             return AnswerValidator(request, nothing_unenforced, None)
         if not (plan.tools or request.output):
             return None
-        ask = partial(self._answer, is_retry=True)
+        ask = partial(self.stream, is_retry=True)
         return AnswerValidator(request, self._unenforced(request), ask, must_call=must_call, server=self.model)
 
     async def _after_refusal(self, plan: _Plan, error: Rejected) -> _Plan:
@@ -213,16 +217,13 @@ class RemoteModel:
             return await self._make_plan(plan.request)
         if refuses_model(error):
             raise UnknownName("model", self.model, await self._models(), field="model") from error
-        explained = explain_rejection(error, url=self.upstream.url, key_variable=self.traits.key_variable)
+        explained = self._explain(error)
         if isinstance(explained, Rejected) and explained.hint:
             _log.error("%s\n%s", explained.message, explained.hint)
         raise explained from error
 
-    async def _explain_rejections(self, answer: Any) -> Any:
-        try:
-            return await answer
-        except Rejected as error:
-            raise explain_rejection(error, url=self.upstream.url, key_variable=self.traits.key_variable) from error
+    def _explain(self, error: Rejected) -> CallsmithError:
+        return explain_rejection(error, url=self.upstream.url, key_variable=self.traits.key_variable)
 
     async def _models(self) -> list[str]:
         """The names of the upstream's models, for an error message."""
@@ -265,15 +266,12 @@ class RemoteModel:
         """How calls are written by a model that is shown its tools as text."""
         return self.traits.format or format_named(self.traits.tool_prompt.format or PROMPTED)
 
-    def _unenforced(self, request: Request) -> Any:
+    def _unenforced(self, request: Request) -> UnenforcedOf:
         """Everything is validated, for no grammar of ours holds it; but an output that is none of JSON."""
-        names = {tool.name for tool in request.tools if self.quirks.checks}
-        is_json = self.quirks.checks and request.output is not None and request.output.schema is not None
-
-        def unenforced(name: str) -> Sequence[Unenforced]:
-            return [Unenforced(name, "", _UNCHECKED)] if name in names or (not name and is_json) else ()
-
-        return unenforced
+        if not self.quirks.checks:
+            return nothing_unenforced
+        output = ("",) if request.output is not None and request.output.schema is not None else ()
+        return all_unenforced((*output, *(tool.name for tool in request.tools)), "", _UNCHECKED)
 
     def _apply_defaults(self, request: Request) -> Request:
         """The request, with the model's defaults for what it leaves open."""
@@ -302,12 +300,9 @@ class RemoteModel:
 
 def model_names(listed: Json) -> list[str]:
     """The names in a list of models, of whatever API."""
-    fields = cast("dict[str, Any]", listed) if isinstance(listed, dict) else {"data": listed}
-    rows: Any = fields.get("data") or fields.get("models") or []
-    items = cast("list[Any]", rows) if isinstance(rows, list) else []
-    objects = [cast("dict[str, Any]", row) for row in items if isinstance(row, dict)]
-    names = (row.get("id") or row.get("name") for row in objects)
-    return [name for name in names if isinstance(name, str)]
+    fields = as_object(listed)
+    rows = map(as_object, as_list(fields.get("data") or fields.get("models") or listed))
+    return [name for row in rows if isinstance(name := row.get("id") or row.get("name"), str)]
 
 
 def _make_recorder(plan: _Plan) -> StepRecorder | None:

@@ -41,13 +41,11 @@ def find_path(spec: str) -> Path | None:
 
 
 def find_file(spec: str) -> Path | None:
-    """The file of this name, if there is one."""
     path = find_path(spec)
     return path if path is not None and path.is_file() else None
 
 
 def is_gguf(path: Path) -> bool:
-    """Whether the file begins as a GGUF file does."""
     with path.open("rb") as file:
         return file.read(len(MAGIC)) == MAGIC
 

@@ -50,7 +50,7 @@ class Store:
 
     def fetch(self, spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
         """Fetch the weights unless they are there; `force` fetches them again. An interrupted fetch resumes."""
-        report = progress or (lambda done, total: None)
+        report: Progress = progress or (lambda done, total: None)
         remote = None if spec in self.entries else hub.parse(spec)
         if remote is None and spec not in self.entries:
             raise UnknownName("model", spec, self.entries)

@@ -34,7 +34,6 @@ def find_measured(name: str, size: int) -> Measured | None:
 
 
 def all_measured() -> dict[str, Measured]:
-    """All that was found."""
     path = _path()
     if not path.is_file():
         return {}

@@ -11,7 +11,7 @@ from callsmith.core.events import Stopped
 from callsmith.core.ports import model_info
 from callsmith.core.values import Json
 from callsmith.engines.port import with_defaults
-from callsmith.engines.upstream.affinity import affinity_id
+from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.server.http.request_context import caller, client_session
 from callsmith.server.routes.responses.answer import LiveResponse
 from callsmith.server.routes.responses.mcp import answer_events, decided_in, sources_of, with_outcomes
