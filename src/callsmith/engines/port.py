@@ -1,13 +1,4 @@
-"""The engine port: what every engine offers, and all that a model may ask of one.
-
-    class Engine(Protocol):
-        info: EngineInfo
-        def generate(prompt, sampling, grammar) -> pieces of text, then one Finished
-        async def count(text) -> int
-        async def close() -> None
-
-`tests/engines/contract.py` holds an engine to it.
-"""
+"""The engine port: all that a model may ask of an engine. `tests/engines/contract.py` holds engines to it."""
 
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace

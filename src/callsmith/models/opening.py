@@ -11,7 +11,7 @@ from callsmith.core.ports import ModelInfo, OpenedModel
 from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import ChoicePolicy, InReasoning, Json, Repair, Sampling
 from callsmith.engines import accepted_options, find_description, find_engine
-from callsmith.engines.port import EngineInfo
+from callsmith.engines.port import Engine, EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
@@ -124,9 +124,7 @@ def open_model(spec: str, options: Options = Options()) -> OpenedModel:
 def open_local(spec: str, options: Options = Options()) -> LocalModel:
     """Open a model whose tokens an engine of ours generates: all that `open_model` opens but models of other servers."""
     load_presets()
-    scheme, rest, given = _engine_options(spec, options)
-    open = find_engine(scheme)
-    engine = open(rest, **accepted_options(open, given))
+    engine = _engine(spec, options)
     return LocalModel(engine, *_parts(spec, options, engine.info))
 
 
@@ -250,6 +248,12 @@ def split_spec(spec: str) -> tuple[str, str]:
             return WEIGHTS_SCHEME, spec
         raise
     return scheme, rest
+
+
+def _engine(spec: str, options: Options) -> Engine:
+    scheme, rest, given = _engine_options(spec, options)
+    open = find_engine(scheme)
+    return open(rest, **accepted_options(open, given))
 
 
 def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, object]]:

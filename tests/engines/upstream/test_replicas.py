@@ -60,16 +60,16 @@ def test_without_a_session_the_least_busy_one_is_asked() -> None:
 def test_a_server_that_cannot_be_reached_is_down_at_once_and_one_that_fails_after_three_times_in_a_row() -> None:
     replicas = Replicas(URLS[:3])
     first, second, third = replicas.all
-    replicas.failed(first, NotReached("http://gpu", "refused"))
+    replicas.note_failure(first, NotReached("http://gpu", "refused"))
     for _ in range(2):
-        replicas.failed(second, TimedOut("slow"))
-        replicas.failed(third, Unavailable("broke off"))
-    replicas.succeeded(third)
-    replicas.failed(second, Rejected("bad gateway", status=502))
-    replicas.failed(third, Unavailable("broke off"))
+        replicas.note_failure(second, TimedOut("slow"))
+        replicas.note_failure(third, Unavailable("broke off"))
+    replicas.note_success(third)
+    replicas.note_failure(second, Rejected("bad gateway", status=502))
+    replicas.note_failure(third, Unavailable("broke off"))
     assert states(replicas) == ["down", "down", "up"]
     assert {chosen(replicas, session) for session in SESSIONS} == {third}
-    replicas.succeeded(first)
+    replicas.note_success(first)
     assert states(replicas) == ["up", "down", "up"]
 
 
@@ -77,7 +77,7 @@ def test_what_a_client_asks_for_takes_no_server_away() -> None:
     replicas = Replicas(URLS)
     for replica in replicas.all:
         for status in (400, 401, 404, 422, 500, 500, 500, 500):
-            replicas.failed(replica, Rejected("no", status=status))
+            replicas.note_failure(replica, Rejected("no", status=status))
     assert set(states(replicas)) == {"up"}
 
 
@@ -86,7 +86,7 @@ def test_a_busy_server_is_left_alone_for_as_long_as_it_asks_within_bounds(asked:
     clock = Clock()
     replicas = Replicas(URLS[:2], clock)
     busy, other = replicas.all
-    replicas.failed(busy, Rejected("slow down", status=429, seconds=asked))
+    replicas.note_failure(busy, Rejected("slow down", status=429, seconds=asked))
     clock.now += left - 0.01
     assert (states(replicas), chosen(replicas)) == (["busy", "up"], other)
     clock.now += 0.02
@@ -97,9 +97,9 @@ def test_probes_come_later_and_later_and_the_error_says_when_to_come_again(caplo
     clock, waits = Clock(), list[float]()
     replicas = Replicas(URLS[:2], clock)
     for replica in replicas.all:
-        replicas.failed(replica, NotReached(replica.url, "refused"))
+        replicas.note_failure(replica, NotReached(replica.url, "refused"))
     for _ in range(12):
-        replicas.probe_failed(replicas.all[0])
+        replicas.note_failed_probe(replicas.all[0])
         waits.append(replicas.all[0].next_probe - replicas.clock())
     assert waits[0] < waits[2] < waits[5] <= 6
     assert replicas.choose("s") is None
@@ -113,7 +113,7 @@ def test_where_all_are_down_one_request_may_probe_them_at_once_and_the_next_only
     clock = Clock()
     replicas = Replicas(URLS[:3], clock)
     for replica in replicas.all:
-        replicas.failed(replica, NotReached("http://gpu", "refused"))
+        replicas.note_failure(replica, NotReached("http://gpu", "refused"))
     replicas.drain(URLS[2], True)
     assert replicas.due_now() == replicas.all[:2]
     assert replicas.due_now() == []
@@ -134,8 +134,8 @@ def test_a_draining_server_gets_no_new_requests_until_it_is_said_otherwise() -> 
 
 def test_a_single_server_is_always_asked_unless_it_drains() -> None:
     replicas = Replicas(URLS[:1])
-    replicas.failed(replicas.all[0], NotReached("http://gpu", "refused"))
-    replicas.failed(replicas.all[0], Rejected("slow down", status=429, seconds=60))
+    replicas.note_failure(replicas.all[0], NotReached("http://gpu", "refused"))
+    replicas.note_failure(replicas.all[0], Rejected("slow down", status=429, seconds=60))
     assert replicas.choose("s") is replicas.all[0]
     replicas.drain(URLS[0], True)
     assert replicas.choose("s") is None

@@ -250,7 +250,7 @@ class CompletionsEngine:
                 async with closing(self._upstream.stream(path, dict(body), job.session, tried)) as stream:
                     async for data in stream:
                         for frame in frames.feed(data):
-                            if frame.data != DONE and (chunk := self._server.read(self._parsed(frame.data), progress)):
+                            if frame.data != DONE and (chunk := self._server.read(self._parse(frame.data), progress)):
                                 has_begun = True
                                 yield chunk
                                 if chunk.end:
@@ -273,7 +273,7 @@ class CompletionsEngine:
             return Rejected(error.message, status=error.status, hint=hint) if is_refused else ModelError(error.message, hint=hint)
         return translate(error, self.info.context)
 
-    def _parsed(self, text: str) -> Object:
+    def _parse(self, text: str) -> Object:
         try:
             return as_object(json.loads(text))
         except (ValueError, RecursionError) as error:

@@ -67,17 +67,17 @@ def read_tokenizer_config(value: Json, template: str | None = None) -> EngineInf
     """What a `tokenizer_config.json` says. `template` is one from a file of its own, which counts more."""
     config = as_object(value)
     return EngineInfo(
-        template=template or _template(config.get("chat_template")),
+        template=template or _choose_template(config.get("chat_template")),
         response_template=config.get("response_template"),
         bos=_token(config.get("bos_token")),
         eos=_token(config.get("eos_token")),
-        specials=_added(as_object(config.get("added_tokens_decoder"))),
+        specials=_read_added_tokens(as_object(config.get("added_tokens_decoder"))),
     )
 
 
 def find_tokenizer_files(url: str, model: str) -> EngineInfo:
     """What the files of the model say that a server at this URL has, if both are on this machine; else nothing."""
-    folder = _folder(model) if model and _LOCAL.fullmatch(urlsplit(url).hostname or "") else None
+    folder = _find_folder(model) if model and _LOCAL.fullmatch(urlsplit(url).hostname or "") else None
     if folder is None:
         return EngineInfo()
     try:
@@ -87,7 +87,7 @@ def find_tokenizer_files(url: str, model: str) -> EngineInfo:
     return read_tokenizer_config(config, _read(folder / "chat_template.jinja"))
 
 
-def _folder(model: str) -> Path | None:
+def _find_folder(model: str) -> Path | None:
     try:
         if (folder := Path(model)).is_absolute():
             return folder if folder.is_dir() else None
@@ -109,7 +109,7 @@ def _read(file: Path) -> str | None:
         return None
 
 
-def _template(value: Json) -> str | None:
+def _choose_template(value: Json) -> str | None:
     """The template; of several, the one for tools, else the default."""
     if isinstance(value, str):
         return value or None
@@ -121,7 +121,7 @@ def _token(value: Json) -> str:
     return value if isinstance(value, str) else as_text(as_object(value).get("content"))
 
 
-def _added(decoder: Mapping[str, Json]) -> dict[str, int]:
+def _read_added_tokens(decoder: Mapping[str, Json]) -> dict[str, int]:
     """Added tokens by their text. `/tokenizer_info` of vLLM has the text alone where the file has an object."""
     texts = {int(token): _token(one) for token, one in decoder.items() if token.isdecimal()}
     return {text: token for token, text in texts.items() if is_like_special(text)}

@@ -86,7 +86,7 @@ class TriggeredConstraint:
 
     def admits(self, token: int) -> bool:
         """Whether the answer may continue with this token, which may complete a trigger and write too much."""
-        if self._ready or self._lost or not self._triggered(token):
+        if self._ready or self._lost or not self._completes_trigger(token):
             return True
         constraint = self._begin()
         if not all(constraint.admits(before) for before in self._tokens):
@@ -117,7 +117,7 @@ class TriggeredConstraint:
     def forced(self) -> list[int]:
         return self._ready.forced() if self._ready else []
 
-    def _triggered(self, token: int) -> bool:
+    def _completes_trigger(self, token: int) -> bool:
         tail = self._tail + self._vocabulary.marked(token)
         return any(trigger in tail for trigger in self._triggers)
 

@@ -8,8 +8,7 @@ A seed gives the same answer only if no other request is live: what else is deco
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator
-from collections.abc import Sequence as Tokens
+from collections.abc import AsyncGenerator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -44,7 +43,8 @@ class Stats:
 
 
 class BatchEngine(ABC):
-    """An `Engine` whose requests share one batch. `info` is what the weights say; what the vocabulary says is filled in.
+    """An `Engine` whose requests share one batch, and its `Tokenizer`. `info` is what the weights say; what the vocabulary says
+    is filled in.
 
     `delivers_late`: what a step has sampled is delivered once the next one is begun, by whoever begins it.
     """
@@ -80,7 +80,7 @@ class BatchEngine(ABC):
             specials=vocabulary.specials,
             relays=True,
             logprobs=True,
-            tokenizer=_Tokenizer(self),
+            tokenizer=self,
             prefill=batch.prefill_progress,
         )
 
@@ -103,6 +103,16 @@ class BatchEngine(ABC):
         """The tokens, while the engine is open."""
         self._check_open()
         return self._vocabulary
+
+    @property
+    def bos(self) -> int | None:
+        return self.vocabulary.bos if self.vocabulary.adds_bos else None
+
+    def encode(self, text: str, *, specials: bool = True) -> list[int]:
+        return self.vocabulary.tokenize(text, specials=specials)
+
+    def decode(self, tokens: Sequence[int]) -> list[bytes]:
+        return self.vocabulary.decode(tokens)
 
     async def generate(
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
@@ -210,9 +220,9 @@ class BatchEngine(ABC):
             self._working = not self._closed and bool(arrived or self._batch.busy)
             self._batch.wanted[0] = b"0"
         if self._closed:
-            self._batch.fail(_closed())
+            self._batch.fail(_closed_error())
             for job in arrived:
-                job.end(_closed())
+                job.end(_closed_error())
             return False
         for job in arrived:
             try:
@@ -228,7 +238,7 @@ class BatchEngine(ABC):
         check_bias(job.sampling, self._vocabulary.size)
         tokens = job.tokens or self._tokenize(job)
         if self._closed:  # in the middle of it
-            raise _closed()
+            raise _closed_error()
         job.tokens = tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.marked, job.salt)
         job.room = require_room(job.tokens, self._size)
         if job.grammar is None:
@@ -242,25 +252,7 @@ class BatchEngine(ABC):
             job.checks = [self._compiling.submit(check, name) for name in unchecked]
 
 
-@dataclass(frozen=True, slots=True)
-class _Tokenizer:
-    """The tokens of an engine, while it is open."""
-
-    engine: BatchEngine
-
-    @property
-    def bos(self) -> int | None:
-        vocabulary = self.engine.vocabulary
-        return vocabulary.bos if vocabulary.adds_bos else None
-
-    def encode(self, text: str, *, specials: bool = True) -> list[int]:
-        return self.engine.vocabulary.tokenize(text, specials=specials)
-
-    def decode(self, tokens: Tokens[int]) -> list[bytes]:
-        return self.engine.vocabulary.decode(tokens)
-
-
-def _closed() -> Unavailable:
+def _closed_error() -> Unavailable:
     return Unavailable("the engine was closed", retryable=True)
 
 

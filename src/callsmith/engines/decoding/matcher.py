@@ -85,16 +85,16 @@ class Constraint:
         """Consume a token that was sampled without a mask, if the grammar allows it here."""
         taken = self.matcher.try_consume_tokens([token]) == 1
         if taken:
-            self._went_on(token)
+            self._advance(token)
         return taken
 
     def consume(self, token: int) -> None:
         """Advance by this token."""
         self.matcher.consume_token(token)
-        self._went_on(token)
+        self._advance(token)
         self.check()
 
-    def _went_on(self, token: int) -> None:
+    def _advance(self, token: int) -> None:
         self._masked = False
         forced = self._forced
         self._forced = forced[1:] or None if forced and forced[0] == token else None

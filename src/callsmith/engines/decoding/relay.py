@@ -130,7 +130,7 @@ class RelayConstraint:
         elif self._relay.before:
             self._step, self._stage = "opening", begin(self._relay.opening(plan.end))
         else:
-            self._ask(plan.first, vocabulary.marked_text(self._relay.prefix))
+            self._offer_names(plan.first, vocabulary.marked_text(self._relay.prefix))
 
     @property
     def active(self) -> "RelayConstraint":
@@ -167,48 +167,48 @@ class RelayConstraint:
 
     def consume(self, token: int) -> None:
         self._stage.consume(token)
-        self._went_on(self._vocabulary.marked(token))
+        self._advance(self._vocabulary.marked(token))
 
     def admits(self, token: int) -> bool:
         said = self._vocabulary.marked(token)
         if self._step == "text" and (found := self._plan.trigger.search(self._written + said)):
-            return self._stage.admits(token) and self._triggered(token, said, found.start())
+            return self._stage.admits(token) and self._start_calls(token, said, found.start())
         if not self._stage.admits(token):
             return False
-        self._went_on(said)
+        self._advance(said)
         return True
 
-    def _triggered(self, token: int, said: bytes, start: int) -> bool:
+    def _start_calls(self, token: int, said: bytes, start: int) -> bool:
         """Start the calls at the trigger; false if the token writes more than any call begins with."""
         before, first = self._written, self._plan.first
         if first.left(written := (before + said)[start:]):
-            return self._ask(first, written)
-        if start >= len(before) or not self._ask(first, before[start:]):
+            return self._offer_names(first, written)
+        if start >= len(before) or not self._offer_names(first, before[start:]):
             return False
         return self.admits(token)
 
-    def _went_on(self, said: bytes) -> None:
+    def _advance(self, said: bytes) -> None:
         self._written += said
         if self._step == "names":
-            self._narrow()
+            self._choose_calls()
             return
         self._written = self._written[-self._plan.reach :]
         if self._step == "opening" and self._stage.ended:
-            self._ask(self._plan.first, self._vocabulary.marked_text(self._plan.end))
+            self._offer_names(self._plan.first, self._vocabulary.marked_text(self._plan.end))
         elif self._step == "calls" and self._stage.ended and self._plan.goes_on(self._written):
-            self._ask(self._plan.again, self._vocabulary.marked_text(self._plan.more))
+            self._offer_names(self._plan.again, self._vocabulary.marked_text(self._plan.more))
 
-    def _ask(self, leads: ToolPrefixes, written: bytes) -> bool:
+    def _offer_names(self, leads: ToolPrefixes, written: bytes) -> bool:
         """Constrain to the names of tools, behind what is already written; false if that ends within a character."""
         text = written.replace(b"\xff", b"").decode("utf-8", "replace")
         if text.endswith("\ufffd"):
             return False
         self._step, self._leads, self._written = "names", leads, written
-        if not self._narrow():
+        if not self._choose_calls():
             self._stage = self._begin(self._relay.names(text, again=leads is self._plan.again))
         return True
 
-    def _narrow(self) -> bool:
+    def _choose_calls(self) -> bool:
         """Change to the grammar of the calls, once few tools are possible."""
         left = self._leads.left(self._written)
         if len(left) > _FEW_TOOLS and not self._leads.complete(self._written):

@@ -149,9 +149,9 @@ class Vocabulary(ABC):
         Quotes count most, for between them brackets are only text; and so is the other quote.
         """
         double, single = ([(ends, 4), *_CLOSING] for ends in (re.compile(rb'"[\]})]*'), re.compile(rb"'[\]})]*")))
-        return self._ranked(double), self._ranked(single)
+        return self._rank(double), self._rank(single)
 
-    def _ranked(self, steps: list[tuple[re.Pattern[bytes], int]]) -> Logits:
+    def _rank(self, steps: list[tuple[re.Pattern[bytes], int]]) -> Logits:
         found = (next((rank for pattern, rank in steps if pattern.fullmatch(said)), 0) for said in self.says)
         return np.fromiter(found, np.float32, self.size)
 

@@ -56,8 +56,8 @@ def write_tiny_model(path: Path) -> None:
     offset = 0
     for name, shape, kind, content in tensors:
         header += _text(name) + struct.pack(f"<I{len(shape)}QIQ", len(shape), *shape, kind, offset)
-        offset += len(_padded(content))
-    path.write_bytes(_padded(bytes(header)) + b"".join(_padded(content) for *_, content in tensors))
+        offset += len(_pad(content))
+    path.write_bytes(_pad(bytes(header)) + b"".join(_pad(content) for *_, content in tensors))
 
 
 def _tensors() -> Iterator[tuple[str, tuple[int, ...], int]]:
@@ -88,7 +88,7 @@ def _text(text: str) -> bytes:
     return struct.pack("<Q", len(text.encode())) + text.encode()
 
 
-def _padded(content: bytes) -> bytes:
+def _pad(content: bytes) -> bytes:
     return content + bytes(-len(content) % _ALIGNMENT)
 
 

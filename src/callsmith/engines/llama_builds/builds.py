@@ -76,21 +76,15 @@ def libraries_folder() -> Path:
     return cache_folder() / "libraries"
 
 
-_X64: Final = Package(
-    "@node-llama-cpp/linux-x64@3.22.1", "0d953e1503d5ab4608d8ed5b739132308c81ac05ffeb760d2a7f30e08a9f90e0", 10_824_547
-)
-_ARM64: Final = Package(
-    "@node-llama-cpp/linux-arm64@3.22.1", "39c76b998e35ed2f236c01472fc79eda0fc558b1c8b535023c2d7ded8c327cc4", 7_340_902
-)
-_VULKAN: Final = Package(
-    "@node-llama-cpp/linux-x64-vulkan@3.22.1", "e10577190fc4bd1649d3b655588e5c7a85fc6b6dbf7136fee596cbe9e25521e7", 24_311_427
-)
-_CUDA: Final = Package(
-    "@node-llama-cpp/linux-x64-cuda@3.22.1", "d6cd3ff39a43b024816952e0bc6452d6711608d26256ff6eb0fe8cf7ff55bb2c", 142_898_030
-)
-_CUDA_EXT: Final = Package(
-    "@node-llama-cpp/linux-x64-cuda-ext@3.22.1", "1c4817215f51d0ebea37ea684a409a418e62cfb19fcbb5b6e0300e50c6ee9bee", 176_664_119
-)
+def _package(platform: str, sha256: str, size: int) -> Package:
+    return Package(f"@node-llama-cpp/{platform}@3.22.1", sha256, size)
+
+
+_X64: Final = _package("linux-x64", "0d953e1503d5ab4608d8ed5b739132308c81ac05ffeb760d2a7f30e08a9f90e0", 10_824_547)
+_ARM64: Final = _package("linux-arm64", "39c76b998e35ed2f236c01472fc79eda0fc558b1c8b535023c2d7ded8c327cc4", 7_340_902)
+_VULKAN: Final = _package("linux-x64-vulkan", "e10577190fc4bd1649d3b655588e5c7a85fc6b6dbf7136fee596cbe9e25521e7", 24_311_427)
+_CUDA: Final = _package("linux-x64-cuda", "d6cd3ff39a43b024816952e0bc6452d6711608d26256ff6eb0fe8cf7ff55bb2c", 142_898_030)
+_CUDA_EXT: Final = _package("linux-x64-cuda-ext", "1c4817215f51d0ebea37ea684a409a418e62cfb19fcbb5b6e0300e50c6ee9bee", 176_664_119)
 
 BUILDS: Final = (
     # Made by CUDA 13.1: machine code for compute capabilities 8.6, 8.9, 12.0 and 12.1, and PTX for 7.5, 8.0 and 9.0, which only

@@ -102,11 +102,8 @@ class Checkpoint:
 def check_folder(folder: Path) -> None:
     """Raise what is certainly wrong with the folder."""
     if not folder.is_dir():
-        hint = (
-            "a GGUF file is opened by llama:"
-            if folder.suffix == ".gguf"
-            else "give a folder with config.json and model.safetensors"
-        )
+        expected = "give a folder with config.json and model.safetensors"
+        hint = "a GGUF file is opened by llama:" if folder.suffix == ".gguf" else expected
         raise Unavailable(f"there is no checkpoint folder at {folder}", hint=hint)
     config = _read_json(folder, "config.json", "its configuration")
     if "auto_map" in config and config.get("model_type") not in transformers.CONFIG_MAPPING:
@@ -137,14 +134,12 @@ def load(folder: Path, device: str, dtype: str | None) -> Checkpoint:
         )
     except Unavailable:
         raise
-    except (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError) as error:
-        raise Unavailable(
-            f"{folder} cannot be loaded: {_first_line(error)}", hint="is it complete, and known to transformers?"
-        ) from error
-    except Exception as error:  # of safetensors, whose error has no base class of its own
-        raise Unavailable(
-            f"{folder} cannot be loaded: {_first_line(error)}", hint="the file may be damaged: fetch it again"
-        ) from error
+    except Exception as error:
+        of_transformers = (OSError, ValueError, KeyError, ImportError, RuntimeError, TypeError, AttributeError)
+        is_damaged = not isinstance(error, of_transformers)  # safetensors' error has no base class of its own
+        hint = "the file may be damaged: fetch it again" if is_damaged else "is it complete, and known to transformers?"
+        why = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise Unavailable(f"{folder} cannot be loaded: {why}", hint=hint) from error
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
     return describe(folder.resolve().name, model.to(device), tokenizer, size)
 
@@ -216,10 +211,6 @@ def _sampling(generation: Any) -> Sampling:
     """The sampling settings that the checkpoint recommends, with defaults for the rest."""
     known = (getattr(generation, name, None) for name in ("temperature", "top_p", "top_k", "min_p"))
     return with_standards(*(float(value) if isinstance(value, int | float) else None for value in known))
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0]
 
 
 def best_device() -> str:

@@ -179,12 +179,12 @@ class Upstream:
         replica, response = await self._begin_somewhere(method, path, body, session, set() if tried is None else tried)
         try:
             yield response
-            self.replicas.succeeded(replica)
+            self.replicas.note_success(replica)
         except ModelError as error:
-            self.replicas.failed(replica, error)
+            self.replicas.note_failure(replica, error)
             raise
         except GeneratorExit:  # whoever reads has enough
-            self.replicas.succeeded(replica)
+            self.replicas.note_success(replica)
             raise
         finally:
             replica.answering -= 1
@@ -236,7 +236,7 @@ class Upstream:
         except BaseException as error:
             replica.answering -= 1
             if isinstance(error, ModelError):
-                self.replicas.failed(replica, error)
+                self.replicas.note_failure(replica, error)
             raise
         if session and self._shows_session and (token := response.headers.get(_TOKEN_HEADER)) and len(token) <= _LONGEST_TOKEN:
             self._tokens.set((replica.url, session), token, len(token) + len(session))
@@ -287,8 +287,8 @@ class Upstream:
                 (await self._begin(replica.url, "GET", self._probe_path, None, {})).close()
         except (ModelError, TimeoutError) as error:
             if not isinstance(error, Rejected) or error.status >= 500:
-                return self.replicas.probe_failed(replica)
-        return self.replicas.succeeded(replica)
+                return self.replicas.note_failed_probe(replica)
+        return self.replicas.note_success(replica)
 
     def _pause(self, error: ModelError, before: int) -> float | None:
         """How long to wait before the request is sent again, after so many pauses before; None if it is not."""

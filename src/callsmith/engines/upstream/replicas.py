@@ -84,11 +84,11 @@ class Replicas:
             one.probed_at = now
         return due
 
-    def succeeded(self, replica: Replica) -> None:
+    def note_success(self, replica: Replica) -> None:
         """Enter that a server has given a whole answer, or answers a probe."""
         replica.is_down, replica.failed_in_a_row, replica.probes, replica.last_error = False, 0, 0, ""
 
-    def failed(self, replica: Replica, error: ModelError) -> None:
+    def note_failure(self, replica: Replica, error: ModelError) -> None:
         """Enter that a request has failed at a server. Not every error says something about the server."""
         replica.failures += 1
         if isinstance(error, Rejected):
@@ -100,9 +100,9 @@ class Replicas:
         replica.failed_in_a_row += 1
         replica.last_error = error.message
         if isinstance(error, NotReached) or replica.failed_in_a_row >= _FAILURES:
-            self.probe_failed(replica)
+            self.note_failed_probe(replica)
 
-    def probe_failed(self, replica: Replica) -> None:
+    def note_failed_probe(self, replica: Replica) -> None:
         """Enter that a server is down, or still is. It is probed again after a while, and after longer ones each time."""
         first, most = _PROBES
         pause = min(first * 2 ** min(replica.probes, 10), most) * random.uniform(0.8, 1.2)

