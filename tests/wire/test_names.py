@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from callsmith.core.values import TOOL_NAME, Call, Choice, Message, Request, Tool
-from callsmith.wire.upstream.quirks import IdRule, NameRule, ToolNames, fit_ids, names_of, rename_tools
+from callsmith.wire.upstream.quirks import IdRule, NameRule, ToolNames, fit_names, names_of
 
 OPENAI = NameRule("A-Za-z0-9_-", 64)
 NAMES = st.from_regex(re.compile(r"[A-Za-z0-9_.:/-]{1,80}"), fullmatch=True)
@@ -42,7 +42,7 @@ def test_tools_choice_and_history_are_renamed_alike() -> None:
         Message("tool", "x", call_id="c1", name="files.read"),
     )
     request = Request(history, (tool,), Choice.only("files.read"))
-    sent = rename_tools(request, names_of(request, OPENAI))
+    sent = fit_names(request, names_of(request, OPENAI), IdRule())
     assert sent.tools[0].name == "files_read"
     assert sent.choice == Choice.only("files_read")
     assert [call.name for call in sent.messages[1].calls] == ["files_read", "gone_tool"]
@@ -51,8 +51,8 @@ def test_tools_choice_and_history_are_renamed_alike() -> None:
 
 def test_a_request_whose_names_fit_is_the_same_object() -> None:
     request = Request((Message.user("hi"),), (Tool("add"),))
-    assert rename_tools(request, names_of(request, OPENAI)) is request
-    assert fit_ids(request, IdRule("[a-z]{9}", 9)) is request
+    assert fit_names(request, names_of(request, OPENAI), IdRule()) is request
+    assert fit_names(request, names_of(request, NameRule()), IdRule("[a-z]{9}", 9)) is request
 
 
 @pytest.mark.parametrize(("rule", "kept"), [(IdRule("[A-Za-z0-9]{9}", 9), "abcdefghi"), (IdRule("[A-Za-z0-9_-]+"), "call_1")])
@@ -60,7 +60,8 @@ def test_ids_fit_and_results_still_belong_to_their_calls(rule: IdRule, kept: str
     ids = [kept, "call 1/ü", "call 2/ü"]
     calls = [Call("add", {}, id) for id in ids]
     results = [Message("tool", "x", call_id=id) for id in ids]
-    sent = fit_ids(Request((Message.assistant(calls=calls), *results)), rule)
+    request = Request((Message.assistant(calls=calls), *results))
+    sent = fit_names(request, names_of(request, NameRule()), rule)
     fitted = [call.id for call in sent.messages[0].calls]
     assert fitted == [message.call_id for message in sent.messages[1:]]
     assert fitted[0] == kept and len(set(fitted)) == 3

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from callsmith.adapters.hosted import HostedModel, ToolRequest
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Json
-from callsmith.formats.algebra import Format, nodes_of
+from callsmith.formats.algebra import nodes_of
 from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import literal_text
 from callsmith.models.answers.normalizer import AnswerNormalizer
@@ -46,9 +46,9 @@ class HostedAnswer(CallWriter):
         self, model: HostedModel, tool_request: ToolRequest, opened: str = "", *, separates_reasoning: bool = True
     ) -> None:
         super().__init__()
-        self._reader = Reader(
-            _format_for(model, tool_request), tool_request.offered, opened, is_constrained=tool_request.is_constrained
-        )
+        # Where no call may be made, marked calls are recognised to be left out if there are tools, and text if there are none.
+        format = model.read_format if tool_request.tools else model.read_format.without_calls()
+        self._reader = Reader(format, tool_request.offered, opened, is_constrained=tool_request.is_constrained)
         self._normalizer = AnswerNormalizer(
             may_call=bool(tool_request.offered), parallel=tool_request.parallel, id_pattern=model.format.ids
         )
@@ -137,8 +137,3 @@ def read_whole(answer: HostedAnswer, text: str) -> AnswerDelta:
         else:
             calls[piece.index] = piece
     return AnswerDelta(first.content + last.content, first.reasoning + last.reasoning, list(calls.values()))
-
-
-def _format_for(model: HostedModel, tool_request: ToolRequest) -> Format:
-    """Where no call may be made, marked calls are recognised to be left out if there are tools, and text if there are none."""
-    return model.read_format if tool_request.tools else model.read_format.without_calls()

@@ -7,7 +7,6 @@ Sync and async models of `llm` ask the same models of ours, which are loaded onc
 """
 # pyright: basic, reportMissingImports=false
 
-import json
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
 from typing import Any, ClassVar
 
@@ -17,7 +16,10 @@ from llm.parts import ReasoningPart, StreamEvent, TextPart, ToolCallPart, ToolRe
 from callsmith.adapters.frameworks.asking import AskedModel
 from callsmith.adapters.frameworks.blocking import iterate
 from callsmith.core.events import CallReady, Stopped, Text, Thought
+from callsmith.core.values import Call, Tool
 from callsmith.models.weights.catalogue import catalogue
+from callsmith.wire.openai.chat import write_call
+from callsmith.wire.tools import write_function
 
 
 class SamplingOptions(llm.Options):
@@ -85,13 +87,7 @@ def _body(prompt: Any) -> dict[str, Any]:
     body: dict[str, Any] = {"messages": [one for message in prompt.messages for one in _messages(message)]}
     body |= {name: value for name, value in prompt.options.model_dump().items() if value is not None}
     if prompt.tools:
-        body["tools"] = [
-            {
-                "type": "function",
-                "function": {"name": tool.name, "description": tool.description or "", "parameters": tool.input_schema},
-            }
-            for tool in prompt.tools
-        ]
+        body["tools"] = [write_function(Tool(tool.name, tool.description or "", tool.input_schema)) for tool in prompt.tools]
     if prompt.schema:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "answer", "schema": prompt.schema}}
     return body
@@ -105,13 +101,7 @@ def _messages(message: Any) -> Iterator[dict[str, Any]]:
     made: dict[str, Any] = {"role": message.role, "content": "".join(part.text for part in of[TextPart])}
     if message.role == "assistant":
         made["reasoning_content"] = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
-        made["tool_calls"] = [
-            {
-                "id": part.tool_call_id,
-                "type": "function",
-                "function": {"name": part.name, "arguments": json.dumps(part.arguments)},
-            }
-            for part in of[ToolCallPart]
-        ]
+        calls = [Call(part.name, part.arguments, part.tool_call_id) for part in of[ToolCallPart]]
+        made["tool_calls"] = [write_call(call) for call in calls]
     if message.role != "tool":
         yield {name: value for name, value in made.items() if value or name == "content"}

@@ -98,14 +98,13 @@ def read_image_block(block: Fields) -> str:
 
 def write_blocks(message: Message) -> list[Json]:
     """The text and the images of a message as blocks."""
-    return [{"type": "text", "text": part} if isinstance(part, str) else _write_block(part) for part in message.parts]
+    return [{"type": "text", "text": part} if isinstance(part, str) else _write_block(part.url) for part in message.parts]
 
 
-def _write_block(image: Image) -> Json:
-    data = _DATA.match(image.url)
-    inline = data and {"type": "base64", "media_type": data[1], "data": image.url[data.end() :]}
-    source = inline or {"type": "url", "url": image.url}
-    return {"type": "image", "source": source}
+def _write_block(url: str) -> Json:
+    data = _DATA.match(url)
+    inline = data and {"type": "base64", "media_type": data[1], "data": url[data.end() :]}
+    return {"type": "image", "source": inline or {"type": "url", "url": url}}
 
 
 # --- Ollama: "images": ["…"] ------------------------------------------------------------------------------------------------
@@ -118,7 +117,10 @@ def read_image_data(fields: Fields, key: str) -> tuple[Image, ...]:
 
 def write_image_data(images: Iterable[Image]) -> list[Json]:
     """The images as bare Base64."""
-    return [_data_of(image) for image in images]
+    found = [(image.url, _DATA.match(image.url)) for image in images]
+    if not all(data for _, data in found):
+        raise UsageError("this model's server takes images as data only: send them in Base64", field="messages")
+    return [url[data.end() :] for url, data in found if data]
 
 
 def _data_url(fields: Fields, key: str, data: str) -> str:
@@ -132,13 +134,6 @@ def _data_url(fields: Fields, key: str, data: str) -> str:
     if kind is None:
         raise fields.error(key, f"expected an image in Base64: {', '.join(_MARKS.values())}")
     return f"data:image/{kind};base64,{data}"
-
-
-def _data_of(image: Image) -> str:
-    data = _DATA.match(image.url)
-    if data is None:
-        raise UsageError("this model's server takes images as data only: send them in Base64", field="messages")
-    return image.url[data.end() :]
 
 
 def _checked_url(fields: Fields, key: str) -> str:

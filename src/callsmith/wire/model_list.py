@@ -110,16 +110,17 @@ def write_show(about: ListedModel) -> dict[str, Json]:
     """All that is known of a model."""
     weights = about.info.weights
     family = weights.architecture or "unknown"
-    known = {
-        "general.parameter_count": weights.parameters,
-        f"{family}.context_length": about.info.context,  # what is served, which may be less than the model was trained for
-    }
+    known: dict[str, Json] = {"general.architecture": family, "general.basename": about.name}
+    if weights.parameters:
+        known["general.parameter_count"] = weights.parameters
+    if about.info.context:  # what is served, which may be less than the model was trained for
+        known[f"{family}.context_length"] = about.info.context
     return {
         "modelfile": "",
         "parameters": "",
         "template": about.info.template,
         "details": _write_details(about),
-        "model_info": {"general.architecture": family, "general.basename": about.name, **_without_empty(known)},
+        "model_info": known,
         "capabilities": ["completion", "tools", *(["thinking"] if about.info.thinks else [])],
         "modified_at": about.created_at,
     }
@@ -135,10 +136,6 @@ def _write_details(about: ListedModel) -> dict[str, Json]:
         "parameter_size": weights.size_label or _write_count(weights.parameters),
         "quantization_level": weights.quantization,
     }
-
-
-def _without_empty(fields: dict[str, Json]) -> dict[str, Json]:
-    return {key: value for key, value in fields.items() if value}
 
 
 def _write_count(number: int) -> str:

@@ -74,55 +74,42 @@ class CallsmithLLM(BaseLLM):
         """Close the model, if it was opened here."""
         wait_for(self._asked.close())
 
-    def call(
-        self,
-        messages: Any,
-        tools: list[Any] | None = None,
-        callbacks: list[Any] | None = None,
-        available_functions: dict[str, Any] | None = None,
-        from_task: Any = None,
-        from_agent: Any = None,
-        response_model: type[BaseModel] | None = None,
-    ) -> Any:
+    def call(self, *args: Any, **kwargs: Any) -> Any:
         """The answer: a text, a value of `response_model`, the calls, or what the function of the first call returns."""
-        with self._asking(messages, tools, available_functions, from_task, from_agent, response_model) as asked:
+        with self._asking(*args, **kwargs) as asked:
             for event in iterate(self._events(asked)):
                 self._take(asked, event)
             return self._finish(asked)
 
-    async def acall(
-        self,
-        messages: Any,
-        tools: list[Any] | None = None,
-        callbacks: list[Any] | None = None,
-        available_functions: dict[str, Any] | None = None,
-        from_task: Any = None,
-        from_agent: Any = None,
-        response_model: type[BaseModel] | None = None,
-    ) -> Any:
+    async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """The same, for async crews."""
-        with self._asking(messages, tools, available_functions, from_task, from_agent, response_model) as asked:
+        with self._asking(*args, **kwargs) as asked:
             async for event in self._events(asked):
                 self._take(asked, event)
             return self._finish(asked)
 
     @contextmanager
-    def _asking(self, *given: Any) -> Iterator[_Asked]:
+    def _asking(
+        self,
+        messages: Any,
+        tools: list[Any] | None = None,
+        callbacks: list[Any] | None = None,
+        available_functions: dict[str, Any] | None = None,
+        from_task: Any = None,
+        from_agent: Any = None,
+        response_model: type[BaseModel] | None = None,
+    ) -> Iterator[_Asked]:
         """What is asked, from its beginning to its end."""
         with llm_call_context():
-            asked = self._begin(*given)
+            origin = {"from_task": from_task, "from_agent": from_agent}
+            self._emit_call_started_event(messages=messages, tools=tools, available_functions=available_functions, **origin)
+            formatted = self._format_messages(messages)
+            self._invoke_before_llm_call_hooks(formatted, from_agent)
             try:
-                yield asked
+                yield _Asked(formatted, tools, available_functions, origin, response_model)
             except Exception as error:  # CrewAI's listeners are told of whatever goes wrong
-                self._emit_call_failed_event(error=str(error), **asked.origin)
+                self._emit_call_failed_event(error=str(error), **origin)
                 raise
-
-    def _begin(self, messages: Any, tools: Any, functions: Any, task: Any, agent: Any, response_model: Any) -> _Asked:
-        origin = {"from_task": task, "from_agent": agent}
-        self._emit_call_started_event(messages=messages, tools=tools, available_functions=functions, **origin)
-        formatted = self._format_messages(messages)
-        self._invoke_before_llm_call_hooks(formatted, agent)
-        return _Asked(formatted, tools, functions, origin, response_model)
 
     def _events(self, asked: _Asked) -> AsyncIterator[ModelEvent]:
         return self._asked.stream(self._body(asked), seconds=self.timeout)

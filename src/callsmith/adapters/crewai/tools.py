@@ -2,7 +2,7 @@
 # pyright: basic, reportMissingImports=false
 
 import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from crewai.tools.base_tool import BaseTool
@@ -48,7 +48,7 @@ class CallsmithTool(BaseTool):
     def __init__(self, callable_tool: CallableTool, decide: Decide | None = None, **kwargs: Any) -> None:
         tool = callable_tool.tool
         shown = {"name": tool.name, "description": tool.description, "args_schema": arguments_class(tool)}
-        super().__init__(**{**shown, "cache_function": _caching(tool), **kwargs})
+        super().__init__(**{**shown, "cache_function": lambda *_: tool.idempotent and not tool.side_effects, **kwargs})
         self._callable = callable_tool
         self._decide = decide
 
@@ -61,13 +61,6 @@ class CallsmithTool(BaseTool):
     def _output(self, result: Result) -> Any:
         text = self._callable.text(result)
         return text if result.ok else ToolFailure(message=text)
-
-
-def _caching(tool: Tool) -> Callable[[Any, Any], bool]:
-    def may_be_cached(arguments: Any = None, result: Any = None) -> bool:
-        return tool.idempotent and not tool.side_effects
-
-    return may_be_cached
 
 
 def from_crewai(*tools: BaseTool) -> Functions:

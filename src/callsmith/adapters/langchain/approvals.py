@@ -22,7 +22,9 @@ def write_request(*needed: ConfirmationNeeded) -> dict[str, Any]:
             {"name": one.call.name, "args": dict(one.call.arguments), "description": one.reason or one.call.name}
             for one in needed
         ],
-        "review_configs": [{"action_name": name, "allowed_decisions": list(ALLOWED)} for name in _names(needed)],
+        "review_configs": [
+            {"action_name": name, "allowed_decisions": list(ALLOWED)} for name in dict.fromkeys(one.call.name for one in needed)
+        ],
     }
 
 
@@ -69,10 +71,6 @@ def read_interrupt_on(interrupt_on: Mapping[str, Any]) -> Policy:
             raise UsageError(f"the condition on {name} is for LangGraph's state; write it as Rule(when=…) over the arguments")
         rules.append(Rule("ask" if config else "auto", tools=name, reason=f"{name} is to be approved"))
     return Policy(tuple(rules), side_effects="auto")
-
-
-def _names(needed: Sequence[ConfirmationNeeded]) -> list[str]:
-    return list(dict.fromkeys(one.call.name for one in needed))
 
 
 def _mapping(value: Any, what: str) -> Mapping[str, Any]:

@@ -4,18 +4,18 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from langchain_core.callbacks import adispatch_custom_event, dispatch_custom_event
+from langchain_core.callbacks import adispatch_custom_event
 from langchain_core.messages import ToolMessage
 from langchain_core.tools import BaseTool, ToolException
 from langchain_core.utils.function_calling import convert_to_openai_tool
 from pydantic import PrivateAttr
 
-from callsmith.adapters.frameworks.blocking import iterate
+from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.frameworks.toolsets import CallableTool, callable_tools, foreign_tool, new_call_id
 from callsmith.adapters.langchain.approvals import read_decisions, write_request
 from callsmith.core.approval import ConfirmationRequired, Decision
 from callsmith.core.errors import UsageError
-from callsmith.core.events import ToolEvent, ToolFinished, ToolProgress
+from callsmith.core.events import ToolFinished, ToolProgress
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
@@ -57,41 +57,27 @@ class CallsmithTool(BaseTool):
         self._callable = callable_tool
 
     def _run(self, **arguments: Any) -> tuple[str, Any]:
-        call = self._callable.call(arguments)
-        try:
-            return self._follow(call, None)
-        except ConfirmationRequired as asked:
-            decision = _ask(asked)
-        try:
-            return self._follow(call, decision)
-        except ConfirmationRequired as changed:
-            raise ToolException(str(changed)) from changed
+        return wait_for(self._arun(**arguments))
 
     async def _arun(self, **arguments: Any) -> tuple[str, Any]:
         call = self._callable.call(arguments)
         try:
-            return await self._afollow(call, None)
+            return await self._follow(call, None)
         except ConfirmationRequired as asked:
             decision = _ask(asked)
         try:
-            return await self._afollow(call, decision)
+            return await self._follow(call, decision)
         except ConfirmationRequired as changed:
             raise ToolException(str(changed)) from changed
 
-    def _follow(self, call: Call, decision: Decision | None) -> tuple[str, Any]:
-        result = _lost(call)
-        for event in iterate(self._callable.events(call, decision)):
-            if isinstance(event, ToolProgress):
-                dispatch_custom_event(PROGRESS, _progress(event))
-            result = _result(event) or result
-        return self._output(result)
-
-    async def _afollow(self, call: Call, decision: Decision | None) -> tuple[str, Any]:
-        result = _lost(call)
+    async def _follow(self, call: Call, decision: Decision | None) -> tuple[str, Any]:
+        result = failed(call, "unavailable", f"{call.name} is run by somebody else, and has no result here")
         async for event in self._callable.events(call, decision):
             if isinstance(event, ToolProgress):
-                await adispatch_custom_event(PROGRESS, _progress(event))
-            result = _result(event) or result
+                progress = {"text": event.text, "current": event.current, "total": event.total}
+                await adispatch_custom_event(PROGRESS, progress)
+            elif isinstance(event, ToolFinished):
+                result = event.result
         return self._output(result)
 
     def _output(self, result: Result) -> tuple[str, Any]:
@@ -109,18 +95,6 @@ def _ask(asked: ConfirmationRequired) -> Decision:
     except (ModuleNotFoundError, RuntimeError, KeyError) as error:  # there is no graph here to interrupt, or LangGraph itself
         raise asked from error
     return read_decisions(answer, [asked.needed])[0]
-
-
-def _progress(event: ToolProgress) -> dict[str, Any]:
-    return {"text": event.text, "current": event.current, "total": event.total}
-
-
-def _result(event: ToolEvent) -> Result | None:
-    return event.result if isinstance(event, ToolFinished) else None
-
-
-def _lost(call: Call) -> Result:
-    return failed(call, "unavailable", f"{call.name} is run by somebody else, and has no result here")
 
 
 def from_langchain(*tools: BaseTool, on_artifact: Callable[[str, Any], None] | None = None) -> Functions:

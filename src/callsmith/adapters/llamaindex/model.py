@@ -271,8 +271,5 @@ class ResponseBuilder:
         usage = write_usage(answer.usage) if self._ended else {}
         message = ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks)
         raw = {"usage": usage, "finish_reason": answer.reason} if self._ended else None
-        return ChatResponse(message=message, delta=delta, raw=raw, additional_kwargs=_counts(usage))
-
-
-def _counts(usage: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in usage.items() if isinstance(value, int)}
+        counts = {key: value for key, value in usage.items() if isinstance(value, int)}
+        return ChatResponse(message=message, delta=delta, raw=raw, additional_kwargs=counts)

@@ -1,13 +1,10 @@
 """The names of SGLang that the plug-in uses, wherever this release has them."""
 
-from typing import Any
+from functools import partial
 
 from callsmith.adapters.hosted import find
 
-
-def _find(name: str, *modules: str) -> Any:
-    return find("sglang", name, *modules)
-
+_find = partial(find, "sglang")
 
 BaseFormatDetector = _find("BaseFormatDetector", "sglang.srt.function_call.base_format_detector")
 FunctionCallParser = _find("FunctionCallParser", "sglang.srt.function_call.function_call_parser")

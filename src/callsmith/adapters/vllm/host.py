@@ -1,6 +1,6 @@
 """The names of vLLM that the plug-in uses, wherever this release has them."""
 
-from typing import Any
+from functools import partial
 
 from callsmith.adapters.hosted import find
 
@@ -9,12 +9,7 @@ _PROTOCOL = (
     "vllm.entrypoints.openai.engine.protocol",
     "vllm.entrypoints.openai.protocol",
 )
-
-
-def _find(name: str, *modules: str) -> Any:
-    return find("vllm", name, *modules)
-
-
+_find = partial(find, "vllm")
 ToolParser = _find("ToolParser", "vllm.tool_parsers", "vllm.entrypoints.openai.tool_parsers")
 ToolParserManager = _find("ToolParserManager", "vllm.tool_parsers", "vllm.entrypoints.openai.tool_parsers")
 ReasoningParser = _find("ReasoningParser", "vllm.reasoning")

@@ -46,7 +46,7 @@ from callsmith.models.remote.answer import (
 from callsmith.wire.fields import as_count, as_list, as_object
 from callsmith.wire.signed import Signed
 from callsmith.wire.upstream.dialects import UpstreamDialect
-from callsmith.wire.upstream.quirks import Quirks, ToolNames, fit_ids, fit_request, names_of, rename_tools
+from callsmith.wire.upstream.quirks import Quirks, ToolNames, fit_names, fit_request, names_of
 
 PROMPTED: Final = "generic-xml"  # the format of calls for servers without tools, where the user names none
 _MOST_SIGNED: Final = 16 * 1024 * 1024  # characters of answers that are kept because they are signed
@@ -247,7 +247,7 @@ class RemoteModel:
         fitted, left_out = fit_request(shown, self.quirks)
         names = names_of(fitted, self.quirks.names)
         signed = self._find_signed(fitted)
-        sent = fit_ids(rename_tools(fitted, names), self.quirks.id_rule)
+        sent = fit_names(fitted, names, self.quirks.id_rule)
         body = self.dialect.write(self.model, sent, signed, self.quirks)
         notices = (*left_out, *([_NO_TOOLS] if prompted and not as_text else ()))
         session = affinity_id(request)

@@ -85,15 +85,10 @@ def _read_server(entry: Fields, toolsets: Mapping[str, Fields]) -> McpServer:
 def _with_toolset(name: str, url: str, toolset: Fields, at: str = "") -> McpServer:
     standard, configs = toolset.object("default_config"), toolset.object("configs")
     enabled = standard.flag("enabled") if standard else None
-    each = {} if configs is None else {tool: _enabled(configs, tool) for tool in configs.data}
+    each = [(tool, configs.object(tool)) for tool in configs.data] if configs else []
     listed = None if toolset.get("tools") is None else tuple(tool.required_text("name") for tool in toolset.objects("tools"))
-    said = {tool: flag for tool, flag in each.items() if flag is not None}
+    said = {tool: flag for tool, config in each if config and (flag := config.flag("enabled")) is not None}
     return McpServer(name, url, enabled is not False, said, listed, at or toolset.path)
-
-
-def _enabled(configs: Fields, tool: str) -> bool | None:
-    config = configs.object(tool)
-    return config.flag("enabled") if config else None
 
 
 def write_servers(servers: Iterable[McpServer]) -> tuple[list[Json], list[Json]]:

@@ -28,6 +28,7 @@ from callsmith.wire.declare.request_fields import (
     RequiredField,
     integer,
     read_output,
+    reused,
     text,
     value,
 )
@@ -60,11 +61,8 @@ class MessagesRequest:
     search_tool: str = ""
 
 
+@reused
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
-    return fields.cached(key, _read_custom_tools)
-
-
-def _read_custom_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
     custom = (entry for entry in fields.objects(key) if (entry.text("type") or "custom") == "custom")
     return read_tools(custom, _SCHEMA, searches=bool(read_search_tool(fields)))
 
@@ -191,7 +189,9 @@ def write_request(asked: MessagesRequest, signed: Signed = NOTHING_SIGNED) -> di
     request = asked.request
     first, *others = request.messages or (Message.user(""),)
     apart = first.role == "system" and bool(first.content) and bool(others)
-    tools = request.choice.among(request.tools) if _is_subset(request.choice) else request.tools
+    choice = request.choice
+    allows_some = choice.mode != "none" and len(choice.names) > (choice.mode == "required")
+    tools = choice.among(request.tools) if allows_some else request.tools
     servers, toolsets = write_servers(asked.servers)
     body: dict[str, Json] = {
         "model": asked.model,
@@ -209,11 +209,6 @@ def write_request(asked: MessagesRequest, signed: Signed = NOTHING_SIGNED) -> di
         "stream": asked.stream or None,
     }
     return without_none(body)
-
-
-def _is_subset(choice: Choice) -> bool:
-    """Whether a choice allows only some of the tools."""
-    return choice.mode != "none" and len(choice.names) > (choice.mode == "required")
 
 
 def _write_choice(request: Request) -> Json:

@@ -68,18 +68,15 @@ def read_chat(body: Json) -> ChatBody:
         raise given.error("messages", "at least one message of a user is required")
     bindings = {entry.text("name"): entry for entry in given.objects("tools") if entry.get("bound_capability") is not None}
     tools = tuple(_bound(tool, bindings[tool.name]) if tool.name in bindings else tool for tool in chat.request.tools)
-    return ChatBody(chat.model, replace(chat.request, tools=tools), _read_decisions(given))
+    said = given.object("confirmations") or Fields({})
+    decisions = {id: read_decision(said.required_object(id)) for id in said.data}
+    return ChatBody(chat.model, replace(chat.request, tools=tools), decisions)
 
 
 def _bound(tool: Tool, fields: Fields) -> Tool:
     name, version = parse_target(fields.required_text("bound_capability"), fields.get("bound_version"))
     binding = Binding(name, version, fields.texts("bound_params"))
     return replace(tool, binding=binding, side_effects=fields.flag("side_effects") is not False, source="bus")
-
-
-def _read_decisions(fields: Fields) -> dict[str, Decision]:
-    given = fields.object("confirmations")
-    return {} if given is None else {id: read_decision(given.required_object(id)) for id in given.data}
 
 
 def read_decision(fields: Fields) -> Decision:

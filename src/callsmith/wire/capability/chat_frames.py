@@ -74,7 +74,8 @@ class ChatFrameWriter(CallWriter):
                 self.usage += usage
                 self._report += report
                 self._matched = matched
-                self._begin_answer()
+                self._answers += 1  # the next one numbers its calls anew
+                self._ids, self._characters, self._ended_calls = {}, {}, set()
                 return [Frame("notice", {"text": text}) for text in report.notices]
             case ToolProgress(id, text, current, total):
                 progress = {"id": id, "current": current, "total": total, "stage": text or None}
@@ -116,11 +117,6 @@ class ChatFrameWriter(CallWriter):
     def _meta(self, model: str, reason: StopReason, milliseconds: int) -> dict[str, Json]:
         stopped = "stop_sequence" if reason == "stop" and self._matched else REASONS[reason]
         return {**write_meta(model, self.usage, stopped, milliseconds), **write_decision(self._report.decision)}
-
-    def _begin_answer(self) -> None:
-        """The next answer numbers its calls anew."""
-        self._answers += 1
-        self._ids, self._characters, self._ended_calls = {}, {}, set()
 
     def _frames(self, written: list[dict[str, Json]]) -> list[Frame]:
         return [Frame("token" if "text" in data else "tool_call_delta", data) for data in written]

@@ -62,8 +62,10 @@ def read_call(headers: Iterable[tuple[str, str]], body: Json) -> SentCall:
 
 def _read_call(headers: Mapping[str, str], body: Fields) -> SentCall:
     fields: dict[str, Json] = {field: headers[name] for name, field in _FIELDS.items() if name in headers}
-    if "timestamp" in fields:
-        fields["timestamp"] = _number(headers["x-hearthnet-timestamp"])
+    if (timestamp := fields.get("timestamp")) is not None:
+        if not _NUMBER.fullmatch(timestamp):
+            raise UsageError("timestamp: expected seconds since 1970", field="timestamp")
+        fields["timestamp"] = float(timestamp)
     given = body.object("envelope")
     if given is None:
         if _CAPABILITY not in headers:
@@ -102,12 +104,6 @@ def _require_same(headers: Mapping[str, str], header: str, given: str | None, na
     if header in headers and given and headers[header] != given:
         raise UsageError(f"{name}: a header says something else", field=name)
     return given or headers.get(header, "")
-
-
-def _number(text: str) -> float:
-    if not _NUMBER.fullmatch(text):
-        raise UsageError("timestamp: expected seconds since 1970", field="timestamp")
-    return float(text)
 
 
 @dataclass(frozen=True, slots=True)

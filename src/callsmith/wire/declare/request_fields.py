@@ -193,6 +193,11 @@ def nested(fields: type[R], about: str = "") -> Field[R]:
     return Field(fields, read, about)
 
 
+def reused(read: Callable[[Fields, str], T]) -> Callable[[Fields, str], T]:
+    """Of an array that came before, what was read from it then."""
+    return lambda fields, key: fields.cached(key, read)
+
+
 def read_many(fields: type[R], outer: Fields, key: str) -> list[R]:
     """The objects of an array, as such that have these fields."""
     return [fields.of(item, f"{outer.at(key)}.{index}") for index, item in enumerate(outer.array(key) or ())]

@@ -33,6 +33,7 @@ from callsmith.wire.declare.request_fields import (
     flag,
     integer,
     read_output,
+    reused,
     text,
 )
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
@@ -81,12 +82,9 @@ class ChatRequest:
     shows_thoughts: bool = True
 
 
+@reused
 def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
     """The tools that are functions, wrapped or flat."""
-    return fields.cached(key, _read_functions)
-
-
-def _read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
     # The other kinds only their own vendor runs: web_search, namespace, …
     known = (entry for entry in fields.objects(key) if (entry.text("type") or "function") == "function")
     return read_tools((entry.object("function") or entry for entry in known), "parameters")

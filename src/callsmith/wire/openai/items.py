@@ -20,7 +20,6 @@ A search for tools runs here where a request declares `{"type": "tool_search"}`.
 
 import base64
 import binascii
-import json
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
@@ -28,7 +27,7 @@ from typing import Literal, cast
 
 from callsmith.core.choice import FIND_TOOLS, found_text
 from callsmith.core.values import Call, Json, Message, Role
-from callsmith.wire.calls import read_arguments
+from callsmith.wire.calls import arguments_text, read_arguments
 from callsmith.wire.fields import Fields
 from callsmith.wire.images import write_input
 from callsmith.wire.openai.chat import read_message
@@ -98,11 +97,12 @@ class _MessageBuilder:
             case "message":
                 self._message(item)
             case "reasoning":
-                self._add_to_answer(Message.assistant(reasoning=_read_reasoning(item)))
+                thoughts = item.objects("content" if item.get("content") else "summary")
+                self._add_to_answer(Message.assistant(reasoning="\n".join(part.text("text") or "" for part in thoughts)))
             case "function_call":
-                call = _read_call(item)
-                self._called[call.id] = call.name
-                self._add_to_answer(Message.assistant(calls=[call]))
+                call_id, text = item.text("call_id") or item.required_text("id"), item.text("arguments") or ""
+                name = self._called[call_id] = flat_name(item.text("namespace"), item.required_text("name"))
+                self._add_to_answer(Message.assistant(calls=[Call(name, read_arguments(text) or {}, call_id, text)]))
             case "function_call_output":
                 call_id = item.required_text("call_id")
                 message = read_message(item, "tool", "output", self._called.get(call_id, ""))
@@ -149,17 +149,6 @@ class _MessageBuilder:
             calls = [call for part in self._answer for call in part.calls]
             self._messages.append(Message.assistant(content, reasoning=reasoning, calls=calls))
         self._answer, self._said, self._called_any = [], False, False
-
-
-def _read_reasoning(item: Fields) -> str:
-    key = "content" if item.get("content") else "summary"
-    return "\n".join(part.text("text") or "" for part in item.objects(key))
-
-
-def _read_call(item: Fields) -> Call:
-    call_id = item.text("call_id") or item.required_text("id")
-    text = item.text("arguments") or ""
-    return Call(flat_name(item.text("namespace"), item.required_text("name")), read_arguments(text) or {}, call_id, text)
 
 
 def write_items(messages: Iterable[Message], signed: Signed = NOTHING_SIGNED) -> list[Json]:
@@ -254,7 +243,8 @@ def stored_item(item: Mapping[str, Json], id: str) -> dict[str, Json]:
 
 def write_compaction(id: str, summary: str) -> dict[str, Json]:
     """The item that holds a summary."""
-    return {"type": COMPACTION, "id": id, "encrypted_content": _OURS + base64.b64encode(_encode(summary)).decode()}
+    encoded = summary.encode("utf-8", "surrogatepass")  # a model may write half a surrogate pair
+    return {"type": COMPACTION, "id": id, "encrypted_content": _OURS + base64.b64encode(encoded).decode()}
 
 
 def read_compaction(item: Fields) -> str | None:
@@ -266,10 +256,6 @@ def read_compaction(item: Fields) -> str | None:
         return base64.b64decode(content.removeprefix(_OURS), validate=True).decode("utf-8", "surrogatepass")
     except (binascii.Error, UnicodeDecodeError):
         raise item.error("encrypted_content", "is not as it was when it was given out") from None
-
-
-def _encode(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")  # a model may write half a surrogate pair
 
 
 TOOL_SEARCH = "tool_search"
@@ -295,15 +281,11 @@ def plain_searches(items: Sequence[Fields]) -> list[Fields]:
             call = calls.pop()
             id = call.text("call_id") or call.text("id") or f"search_{len(plain)}"
             found = [(name, "") for tool in item.objects("tools") for name in _names(tool)]
-            asked = {"type": "function_call", "call_id": id, "name": FIND_TOOLS, "arguments": _arguments(call)}
+            asked = {"type": "function_call", "call_id": id, "name": FIND_TOOLS}
+            asked["arguments"] = arguments_text(call.get("arguments") or {})[0]
             answer = {"type": "function_call_output", "call_id": id, "output": found_text(found) if found else "No tool fits."}
             plain += [Fields(asked, call.path), Fields(answer, item.path)]
     return plain
-
-
-def _arguments(call: Fields) -> str:
-    given = call.get("arguments")
-    return given if isinstance(given, str) else json.dumps(given or {}, ensure_ascii=False)
 
 
 def _names(tool: Fields) -> list[str]:

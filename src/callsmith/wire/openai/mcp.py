@@ -159,7 +159,9 @@ def plain_items(items: Sequence[Fields]) -> tuple[list[Fields], Decisions]:
     for index, item in enumerate(items):
         match item.text("type"):
             case "mcp_call":
-                plain += _answered_call(item, item.text("approval_request_id") or item.required_text("id"), _output(item))
+                output = item.text("output")
+                result = error_text(item.get("error")) or _LOST if output is None else output
+                plain += _answered_call(item, item.text("approval_request_id") or item.required_text("id"), result)
             case "mcp_approval_request":
                 id = item.required_text("id")
                 answer = history.result(id, index)
@@ -216,13 +218,6 @@ def _call(item: Fields, id: str) -> Fields:
 
 def _answered_call(item: Fields, id: str, output: str) -> list[Fields]:
     return [_call(item, id), Fields({"type": "function_call_output", "call_id": id, "output": output}, item.path)]
-
-
-def _output(item: Fields) -> str:
-    output = item.text("output")
-    if output is not None:
-        return output
-    return error_text(item.get("error")) or _LOST
 
 
 def error_text(error: Json) -> str:

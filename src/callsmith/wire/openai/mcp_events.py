@@ -41,6 +41,7 @@ class McpWriter(EventWriter):
     def __init__(self, heading: Heading, *, shows_events: bool = False) -> None:
         super().__init__(heading)
         self._shows_events = shows_events
+        self._shows_searches = any(is_server_search(tool) for tool in heading.repeated.get("tools") or ())
         self._began = heading.clock() if heading.clock else 0.0
         self._tools: Mapping[str, tuple[str, str]] = {}
         self._approvals: dict[str, str] = {}  # by call id
@@ -139,10 +140,6 @@ class McpWriter(EventWriter):
         done = {**item, **write_mcp_call(result)}
         step = self._event(f"response.mcp_call.{done['status']}", item_id=item["id"], output_index=place)
         return [*begun, step, self._whole(place, done)]
-
-    @property
-    def _shows_searches(self) -> bool:
-        return any(is_server_search(tool) for tool in self._heading.repeated.get("tools") or ())
 
     def _end_search(self, result: Result) -> list[StreamEvent]:
         place, item = self._running.pop(result.call_id)

@@ -23,6 +23,7 @@ from callsmith.wire.declare.request_fields import (
     integer,
     nested,
     read_output,
+    reused,
     text,
     texts,
 )
@@ -137,11 +138,8 @@ def _refers(item: Fields) -> bool:
     return item_kind(item) == "item_reference"
 
 
-def _read_tools(fields: Fields, key: str) -> tuple[tuple[Tool, ...], Namespaces]:
-    return fields.cached(key, _read_functions)
-
-
-def _read_functions(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
+@reused
+def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
     for entry in _known_tools(fields):

@@ -17,7 +17,7 @@ from hashlib import sha256
 from typing import Final, Literal, TypeAlias, get_args
 
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Call, Choice, Json, Message, Output, Request, Sampling
+from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,24 +68,6 @@ def names_of(request: Request, rule: NameRule) -> ToolNames:
     return ToolNames((*(tool.name for tool in request.tools), *called), rule)
 
 
-def rename_tools(request: Request, names: ToolNames) -> Request:
-    """The request with the names that are sent."""
-    if not names.change_any:
-        return request
-    choice = request.choice
-    return replace(
-        request,
-        tools=tuple(replace(tool, name=names.outward(tool.name)) for tool in request.tools),
-        choice=replace(choice, names=tuple(names.outward(name) for name in choice.names)),
-        messages=tuple(_renamed(message, names) for message in request.messages),
-    )
-
-
-def _renamed(message: Message, names: ToolNames) -> Message:
-    calls = tuple(replace(call, name=names.outward(call.name)) for call in message.calls)
-    return replace(message, calls=calls, name=names.outward(message.name) if message.role == "tool" else message.name)
-
-
 @dataclass(frozen=True, slots=True)
 class IdRule:
     """Which ids of calls an API takes: a pattern, and how many letters and digits a new one has."""
@@ -100,23 +82,22 @@ class IdRule:
         return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[: self.length]
 
 
-def fit_ids(request: Request, rule: IdRule) -> Request:
-    """The request with ids of calls that are taken."""
-    if all(rule.fitted(id) == id for message in request.messages for id in _ids(message)):
-        return request
+def fit_names(request: Request, names: ToolNames, ids: IdRule) -> Request:
+    """The request with the names of tools and the ids of calls that are sent."""
 
-    def fitted(call: Call) -> Call:
-        return replace(call, id=rule.fitted(call.id))
+    def fit(message: Message) -> Message:
+        calls = tuple(replace(call, name=names.outward(call.name), id=ids.fitted(call.id)) for call in message.calls)
+        if message.role != "tool":
+            return replace(message, calls=calls) if calls != message.calls else message
+        call_id = ids.fitted(message.call_id) if message.call_id else ""
+        return replace(message, name=names.outward(message.name), call_id=call_id)
 
-    messages = (
-        replace(message, calls=tuple(map(fitted, message.calls)), call_id=rule.fitted(message.call_id) if message.call_id else "")
-        for message in request.messages
-    )
-    return replace(request, messages=tuple(messages))
-
-
-def _ids(message: Message) -> Iterable[str]:
-    return (*(call.id for call in message.calls), *([message.call_id] if message.call_id else ()))
+    messages = tuple(map(fit, request.messages))
+    if not names.change_any:
+        return request if messages == request.messages else replace(request, messages=messages)
+    tools = tuple(replace(tool, name=names.outward(tool.name)) for tool in request.tools)
+    choice = replace(request.choice, names=tuple(map(names.outward, request.choice.names)))
+    return replace(request, tools=tools, choice=choice, messages=messages)
 
 
 Switch: TypeAlias = Literal["", "template", "effort", "reasoning", "thinking"]
@@ -189,7 +170,7 @@ def fit_request(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, .
         request = replace(request, thinking=False)
         left_out = (*left_out, "reasoning: this API does not reason where a call is required")
     if quirks.history in ("", "signed") and any(message.reasoning for message in request.messages):
-        request = replace(request, messages=tuple(_without_reasoning(request.messages)))
+        request = replace(request, messages=tuple(replace(message, reasoning="") for message in request.messages))
     return _fit_output(_fit_choice(request, quirks), quirks), left_out
 
 
@@ -228,10 +209,6 @@ def _fit_output(request: Request, quirks: Quirks) -> Request:
     if "schema" in quirks.outputs:  # where the sessions are ours, so is the flag: others take schemas as they do
         return request if quirks.session else replace(request, output=replace(output, as_written=False))
     return replace(request, output=Output.json_object() if "json_object" in quirks.outputs else None)
-
-
-def _without_reasoning(messages: Iterable[Message]) -> Iterable[Message]:
-    return (replace(message, reasoning="") if message.reasoning else message for message in messages)
 
 
 def spell_chat(body: dict[str, Json], thinking: bool | None, quirks: Quirks) -> dict[str, Json]:
