@@ -65,7 +65,6 @@ class HostedAnswer(CallWriter):
 
     @property
     def reasoning(self) -> str:
-        """All reasoning so far."""
         return "".join(self._thoughts)
 
     def feed(self, text: str) -> AnswerDelta:

@@ -12,7 +12,7 @@ Where Rust has `ToolChoice::None`, which Python cannot spell, it is `ToolChoice.
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass
 
-from callsmith.compat.shapes import FunctionCall, ToolCall, tool_calls
+from callsmith.compat import FunctionCall, ToolCall, tool_calls
 from callsmith.core.events import RunEvent, TurnEnded
 from callsmith.core.ports import Model
 from callsmith.core.values import Choice, Message, Request, Result, Sampling, Schema, Tool

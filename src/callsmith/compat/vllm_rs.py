@@ -3,7 +3,7 @@
 weather = Tool.function("get_weather", "Get weather for a location").param("location", "string", "City name", True).build()
 """
 
-from callsmith.compat.shapes import FunctionCall, ToolCall, tool_calls
+from callsmith.compat import FunctionCall, ToolCall, tool_calls
 from callsmith.formats.inference.find_calls import find_calls
 from callsmith.tools.define import define
 

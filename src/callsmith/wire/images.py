@@ -32,7 +32,6 @@ class ContentBuilder:
         self._images.append(Image(url, self._size, detail))
 
     def message(self, role: Role, name: str = "") -> Message:
-        """The message of this role."""
         return Message(role, "\n".join(self._texts), name=name, images=tuple(self._images))
 
 

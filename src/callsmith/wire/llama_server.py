@@ -86,7 +86,6 @@ class CompletionWriter:
         self._end: dict[str, Json] = {}
 
     def write(self, event: ModelEvent) -> list[dict[str, Json]]:
-        """What is sent for this event."""
         match event:
             case Text(text, logprobs) if text:
                 written = write_logprobs(logprobs)

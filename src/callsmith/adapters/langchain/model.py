@@ -51,7 +51,6 @@ class ChunkBuilder(CallWriter, AnswerWriter):
         self._reasons: dict[str, Unreadable] = {}  # why a call could not be read, by its id
 
     def add(self, event: ModelEvent) -> list[AIMessageChunk]:
-        """The chunks that this event makes."""
         if isinstance(event, Unreadable) and event.index in self._ids:
             self._reasons[self._ids[event.index]] = event
         return [AIMessageChunk(**made) for made in self.write(event)]

@@ -76,12 +76,10 @@ class CallsmithLLM(FunctionCallingLLM):
 
     @llm_chat_callback()
     def chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The whole answer."""
         return wait_for(self._answer(messages, kwargs))
 
     @llm_chat_callback()
     async def achat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponse:
-        """The whole answer."""
         return await self._answer(messages, kwargs)
 
     @llm_chat_callback()
@@ -100,18 +98,14 @@ class CallsmithLLM(FunctionCallingLLM):
 
     @llm_completion_callback()
     def complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The whole answer to a text."""
         return _completion(wait_for(self._answer(_user(prompt), kwargs)))
 
     @llm_completion_callback()
     async def acomplete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponse:
-        """The whole answer to a text."""
         return _completion(await self._answer(_user(prompt), kwargs))
 
     @llm_completion_callback()
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
-        """The answer to a text as it grows."""
-
         def responses() -> CompletionResponseGen:
             for response in iterate(self._responses(_user(prompt), kwargs)):
                 yield _completion(response)
@@ -120,8 +114,6 @@ class CallsmithLLM(FunctionCallingLLM):
 
     @llm_completion_callback()
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
-        """The answer to a text as it grows."""
-
         async def responses() -> AsyncGenerator[CompletionResponse, None]:
             async for response in self._responses(_user(prompt), kwargs):
                 yield _completion(response)
@@ -157,7 +149,6 @@ class CallsmithLLM(FunctionCallingLLM):
     def get_tool_calls_from_response(
         self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
     ) -> list[ToolSelection]:
-        """The calls of an answer."""
         calls = read_calls(response.message)
         if not calls and error_on_no_tool_call:
             raise ValueError(f"Expected at least one tool call, got the answer: {response.message.content}")
@@ -260,7 +251,6 @@ class ResponseBuilder:
                 return None
 
     def response(self, delta: str | None = None) -> ChatResponse:
-        """The answer so far."""
         answer, blocks = self._answer, list[Any]()
         if answer.thought:
             blocks.append(ThinkingBlock(content="".join(answer.thought)))

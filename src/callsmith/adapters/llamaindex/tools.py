@@ -44,7 +44,6 @@ class ToolsetSpec(BaseToolSpec):
         self._tools = to_llamaindex(toolset, tools, decide=decide)
 
     def to_tool_list(self, *_: Any, **__: Any) -> list[FunctionTool]:
-        """The tools."""
         return list(self._tools)
 
 
@@ -59,11 +58,9 @@ class CallsmithTool(FunctionTool):
         super().__init__(fn=self._run, async_fn=self._arun, metadata=metadata)
 
     def call(self, *args: Any, **arguments: Any) -> ToolOutput:
-        """The output of a call."""
         return self._output(wait_for(self._callable.run(_require_names(args, arguments), self._decide)), arguments)
 
     async def acall(self, *args: Any, **arguments: Any) -> ToolOutput:
-        """The output of a call."""
         return self._output(await self._callable.run(_require_names(args, arguments), self._decide), arguments)
 
     def _run(self, **arguments: Any) -> str:

@@ -52,7 +52,6 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
         return self._result(read.content, read.calls)
 
     def parse_streaming_increment(self, new_text: str, tools: Sequence[Any]) -> Any:
-        """What the next piece of an answer adds."""
         if not new_text:
             return self._result("", ())
         if self._answer is None and (self._is_handed or _HANDED.search(new_text)):
@@ -64,7 +63,6 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
         return self._result(delta.content, delta.calls)
 
     def finish(self, tools: Sequence[Any]) -> Any:
-        """What the end of an answer adds."""
         delta = self._answer.close() if self._answer else AnswerDelta()
         return self._result(delta.content, delta.calls)
 
@@ -159,13 +157,11 @@ class CallsmithReasoningDetector(host.BaseReasoningFormatDetector):  # pyright: 
         return host.ReasoningResult(normal_text=normal, reasoning_text=read.reasoning)
 
     def parse_streaming_increment(self, new_text: str) -> Any:
-        """What the next piece of an answer adds."""
         if self._answer is None:
             self._answer = self._new_answer()
         return self._result(self._answer.feed(new_text))
 
     def finish(self) -> Any:
-        """What the end of an answer adds."""
         return self._result(self._answer.close() if self._answer else AnswerDelta())
 
     @property

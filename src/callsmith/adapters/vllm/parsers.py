@@ -44,12 +44,10 @@ class CallsmithReasoningParser(host.ReasoningParser):  # pyright: ignore[reportU
 
     @property
     def reasoning_start_str(self) -> str | None:
-        """What reasoning begins with."""
         return self._open or None
 
     @property
     def reasoning_end_str(self) -> str | None:
-        """What reasoning ends with."""
         return self._close or None
 
     def is_reasoning_end(self, input_ids: Sequence[int]) -> bool:

@@ -245,9 +245,9 @@ class RemoteModel:
             messages = with_output_instructions(shown.messages, shown.output.schema, among_calls=bool(tools))
             shown = replace(shown, messages=messages)
         fitted, left_out = fit_request(shown, self.quirks)
-        names = names_of(fitted, self.quirks.names)
+        names = names_of(fitted, self.quirks)
         signed = self._find_signed(fitted)
-        sent = fit_names(fitted, names, self.quirks.id_rule)
+        sent = fit_names(fitted, names, self.quirks)
         body = self.dialect.write(self.model, sent, signed, self.quirks)
         notices = (*left_out, *([_NO_TOOLS] if prompted and not as_text else ()))
         session = affinity_id(request)
@@ -294,7 +294,7 @@ class RemoteModel:
             ids = tuple(call.id for call in message.calls)
             kept = self._signed.get((request.cache_salt, ids[0])) if ids else None
             if kept is not None and kept[0] == ids:
-                signed[self.quirks.id_rule.fitted(ids[0])] = kept[1]
+                signed[self.quirks.fit_id(ids[0])] = kept[1]
         return signed
 
 

@@ -11,7 +11,6 @@ Term: TypeAlias = str | type[RequestFields]  # a type as in `notation.py`, or de
 
 
 def term_schema(term: Term) -> Schema:
-    """The schema of a term."""
     return parse_type(term) if isinstance(term, str) else term.reference()
 
 

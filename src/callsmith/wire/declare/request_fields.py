@@ -204,7 +204,6 @@ def read_many(fields: type[R], outer: Fields, key: str) -> list[R]:
 
 
 def bounds(least: float | None, most: float | None) -> Schema:
-    """The keywords for these bounds."""
     limits = {"minimum": least, "maximum": most}
     return {name: limit for name, limit in limits.items() if limit is not None}
 

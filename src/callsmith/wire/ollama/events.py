@@ -9,7 +9,7 @@ Durations are in nanoseconds. Not covered: the letters of arguments and the reas
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from callsmith.core.events import CallReady, ModelEvent, Report, Stopped, Text, Thought, Unreadable
@@ -34,7 +34,6 @@ class Heading:
     chat: bool = True
 
     def line(self, content: str = "", *, done: bool = False, **fields: Json) -> dict[str, Json]:
-        """One line of the answer."""
         said = {"message": {"role": "assistant", "content": content, **fields}} if self.chat else {"response": content, **fields}
         return {"model": self.model, "created_at": self.created_at, **said, "done": done}
 
@@ -98,30 +97,15 @@ def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, 
 
 def merge_lines(lines: Sequence[dict[str, Json]], heading: Heading) -> dict[str, Json]:
     """The whole answer: the lines of a stream, put together, so that streaming or not makes no difference."""
-    merged, logprobs = _MergedAnswer(), list[Json]()
-    for line in lines:
-        merged.add(line["message"] if heading.chat else line)
-        logprobs += line.get("logprobs", ())
-    return {**lines[-1], **merged.fields(heading), **({"logprobs": logprobs} if logprobs else {})}
-
-
-@dataclass(slots=True)
-class _MergedAnswer:
-    """The content of several lines, put together."""
-
-    content: list[str] = field(default_factory=list[str])
-    thinking: list[str] = field(default_factory=list[str])
-    calls: list[Json] = field(default_factory=list[Json])
-
-    def add(self, said: dict[str, Json]) -> None:
-        self.content.append(said.get("content") or said.get("response") or "")
-        self.thinking.append(said.get("thinking") or "")
-        self.calls += said.get("tool_calls") or ()
-
-    def fields(self, heading: Heading) -> dict[str, Json]:
-        besides: dict[str, Json] = {"thinking": "".join(self.thinking), "tool_calls": self.calls}
-        line = heading.line("".join(self.content), **{key: value for key, value in besides.items() if value})
-        return {key: value for key, value in line.items() if key != "done"}
+    said = [line["message"] if heading.chat else line for line in lines]
+    content = "".join(part.get("content") or part.get("response") or "" for part in said)
+    besides: dict[str, Json] = {
+        "thinking": "".join(part.get("thinking") or "" for part in said),
+        "tool_calls": [call for part in said for call in part.get("tool_calls") or ()],
+    }
+    whole = heading.line(content, done=lines[-1]["done"], **{key: value for key, value in besides.items() if value})
+    logprobs = [token for line in lines for token in line.get("logprobs", ())]
+    return {**lines[-1], **whole, **({"logprobs": logprobs} if logprobs else {})}
 
 
 class LineReader(AnswerReader):

@@ -11,7 +11,7 @@ Not covered: interleaved calls are passed on interleaved; the reasons of repairs
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 from callsmith.core.events import ModelEvent, Report, Stopped, StopReason, Text, Thought
@@ -107,7 +107,6 @@ class ChoicesWriter:
         self._usage = Usage()
 
     def write(self, choice: int, event: ModelEvent) -> list[dict[str, Json]]:
-        """The chunks this event makes."""
         if isinstance(event, Stopped):
             self._usage = sum_usage(self._usage, event.usage)
         return self._writers[choice].write(event)
@@ -128,14 +127,12 @@ def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: Heading) -> 
     choices: list[dict[str, Json]] = []
     usage, report = Usage(), Report()
     for number, events in enumerate(answers):
-        writer, merged = ChunkWriter(heading, number), _MergedMessage()
+        writer, chunks = ChunkWriter(heading, number), list[dict[str, Json]]()
         for event in events:
             if isinstance(event, Stopped):
                 usage, report = sum_usage(usage, event.usage), report + event.report
-            merged.add(writer.write(event))
-        merged.add(writer.close())
-        logprobs = _write_content_logprobs(merged.logprobs)
-        choices.append({"index": number, "message": merged.message(), "logprobs": logprobs, "finish_reason": merged.reason})
+            chunks += writer.write(event)
+        choices.append({"index": number, **_merge_chunks(chunks + writer.close())})
     return {**heading.around("chat.completion", choices), "usage": write_usage(usage), **write_report(report)}
 
 
@@ -152,48 +149,30 @@ def _usage_chunk(heading: Heading, usage: Usage) -> dict[str, Json]:
     return {**heading.around(_CHUNK, []), "usage": write_usage(usage)}
 
 
-@dataclass(slots=True)
-class _MergedMessage:
-    """A message put together from our own deltas."""
-
-    texts: dict[str, list[str]] = field(default_factory=lambda: {"content": [], "reasoning_content": []})
-    calls: list[dict[str, Json]] = field(default_factory=list[dict[str, Json]])
-    function: dict[str, str] | None = None
-    logprobs: list[Json] = field(default_factory=list[Json])
-    reason: str = "stop"
-
-    def add(self, chunks: list[dict[str, Json]]) -> None:
-        for chunk in chunks:
-            for choice in chunk["choices"]:
-                self._add_delta(choice["delta"])
-                self.logprobs += choice["logprobs"]["content"] if choice["logprobs"] else []
-                self.reason = choice["finish_reason"] or self.reason
-
-    def _add_delta(self, delta: dict[str, Json]) -> None:
-        for key, pieces in self.texts.items():
-            if delta.get(key):
-                pieces.append(delta[key])
-        for call in delta.get("tool_calls", ()):
-            if "id" in call:
-                self.calls.append({key: value for key, value in call.items() if key != "index"})
-            else:
-                self.calls[call["index"]]["function"]["arguments"] += call["function"]["arguments"]
-        piece = delta.get("function_call")
-        if piece:
-            had = self.function or {"name": piece.get("name", ""), "arguments": ""}
-            self.function = {**had, "arguments": had["arguments"] + piece["arguments"]}
-
-    def message(self) -> dict[str, Json]:
-        content, reasoning = ("".join(pieces) for pieces in self.texts.values())
-        called = bool(self.calls) or self.function is not None
-        message: dict[str, Json] = {"role": "assistant", "content": None if called and not content else content, "refusal": None}
-        if reasoning:
-            message["reasoning_content"] = message["reasoning"] = reasoning
-        if self.calls:
-            message["tool_calls"] = self.calls
-        if self.function is not None:
-            message["function_call"] = self.function
-        return message
+def _merge_chunks(chunks: Sequence[dict[str, Json]]) -> dict[str, Json]:
+    """A choice, put together from the chunks of its stream."""
+    choices = [choice for chunk in chunks for choice in chunk["choices"]]
+    deltas = [choice["delta"] for choice in choices]
+    content, reasoning = ("".join(delta.get(key) or "" for delta in deltas) for key in ("content", "reasoning_content"))
+    calls: list[dict[str, Json]] = []
+    for piece in (call for delta in deltas for call in delta.get("tool_calls", ())):
+        if "id" in piece:
+            calls.append({key: value for key, value in piece.items() if key != "index"})
+        else:
+            calls[piece["index"]]["function"]["arguments"] += piece["function"]["arguments"]
+    functions = [delta["function_call"] for delta in deltas if "function_call" in delta]
+    message: dict[str, Json] = {"role": "assistant", "content": content, "refusal": None}
+    if (calls or functions) and not content:
+        message["content"] = None
+    if reasoning:
+        message["reasoning_content"] = message["reasoning"] = reasoning
+    if calls:
+        message["tool_calls"] = calls
+    if functions:
+        message["function_call"] = {**functions[0], "arguments": "".join(piece["arguments"] for piece in functions)}
+    logprobs = [token for choice in choices if choice["logprobs"] for token in choice["logprobs"]["content"]]
+    reasons = [choice["finish_reason"] for choice in choices if choice["finish_reason"]]
+    return {"message": message, "logprobs": _write_content_logprobs(logprobs), "finish_reason": reasons[-1]}
 
 
 class EventReader(AnswerReader):

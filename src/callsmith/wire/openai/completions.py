@@ -138,7 +138,6 @@ class CompletionWriter:
         return [self._chunk(number, prompt) for number, prompt in enumerate(self._prompts)]
 
     def write(self, number: int, event: ModelEvent) -> list[dict[str, Json]]:
-        """The chunks that an event of this text makes."""
         match event:
             case Text(text, logprobs) if text:
                 return [self._chunk(number, text, logprobs)]
@@ -154,7 +153,6 @@ class CompletionWriter:
         return [{**self._heading.around(_OBJECT, []), "usage": write_usage(self._usage)}] if self._heading.include_usage else []
 
     def whole(self) -> dict[str, Json]:
-        """The whole answer."""
         choices: list[Json] = [
             {"index": number, "text": "".join(one.texts), "logprobs": one.logprobs, "finish_reason": one.reason or "stop"}
             for number, one in enumerate(self._choices)

@@ -20,7 +20,7 @@ A search for tools runs here where a request declares `{"type": "tool_search"}`.
 
 import base64
 import binascii
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from operator import attrgetter
 from typing import Literal, cast
@@ -162,46 +162,36 @@ def write_items(messages: Iterable[Message], signed: Signed = NOTHING_SIGNED) ->
             items.append({"type": "function_call_output", "call_id": message.call_id, "output": write_input(message)})
             continue
         if message.reasoning:
-            items.append({"type": "reasoning", "summary": [], "content": [write_reasoning_part(message.reasoning)]})
+            items.append({"type": "reasoning", "summary": [], "content": [REASONING_TEXT.write_part(message.reasoning)]})
         if message.content or message.images or not (message.reasoning or message.calls):
             items.append({"type": "message", "role": message.role, "content": write_input(message)})
         items += [write_call_item(call.name, call.id, call.text) for call in message.calls]
     return items
 
 
-def write_text_part(text: str) -> dict[str, Json]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
-
-
-def write_reasoning_part(text: str) -> dict[str, Json]:
-    return {"type": "reasoning_text", "text": text}
-
-
-def write_summary_part(text: str) -> dict[str, Json]:
-    return {"type": "summary_text", "text": text}
-
-
 @dataclass(frozen=True, slots=True)
 class TextKind:
-    """A kind of text in an answer: the item it makes, the key of its only part there, and the names of its events."""
+    """A kind of text in an answer: the item it makes, the key of its only part there, that part, and the names of its events."""
 
     item: Mapping[str, Json]
     key: Literal["content", "summary"]
-    write_part: Callable[[str], dict[str, Json]]
+    part: Mapping[str, Json]
     part_event: str
     text_event: str
     more: Mapping[str, Json] = field(default_factory=dict[str, Json])
 
     @property
     def part_index(self) -> dict[str, Json]:
-        """Which part it is."""
         return {f"{self.key}_index": 0}
+
+    def write_part(self, text: str) -> dict[str, Json]:
+        return {**self.part, "text": text}
 
 
 MESSAGE_TEXT = TextKind(
     item={"type": "message", "role": "assistant", "content": []},
     key="content",
-    write_part=write_text_part,
+    part={"type": "output_text", "annotations": [], "logprobs": []},
     part_event="response.content_part",
     text_event="response.output_text",
     more={"logprobs": []},
@@ -209,14 +199,14 @@ MESSAGE_TEXT = TextKind(
 REASONING_TEXT = TextKind(
     item={"type": "reasoning", "summary": [], "content": []},
     key="content",
-    write_part=write_reasoning_part,
+    part={"type": "reasoning_text"},
     part_event="response.content_part",
     text_event="response.reasoning_text",
 )
 REASONING_SUMMARY = TextKind(
     item={"type": "reasoning", "summary": []},
     key="summary",
-    write_part=write_summary_part,
+    part={"type": "summary_text"},
     part_event="response.reasoning_summary_part",
     text_event="response.reasoning_summary_text",
 )
@@ -234,7 +224,7 @@ def stored_item(item: Mapping[str, Json], id: str) -> dict[str, Json]:
         stored["status"] = item.get("status") or "completed"
     content = item.get("content")
     if kind == "message" and isinstance(content, str):
-        said = write_text_part(content) if item.get("role") == "assistant" else {"type": "input_text", "text": content}
+        said = MESSAGE_TEXT.write_part(content) if item.get("role") == "assistant" else {"type": "input_text", "text": content}
         stored["content"] = [said]
     elif kind == "message" and content is None:
         stored["content"] = cast(list[Json], [])

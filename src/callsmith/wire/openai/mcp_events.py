@@ -62,7 +62,6 @@ class McpWriter(EventWriter):
         self._asked |= {call.id: call for call in approvals.values()}
 
     def write(self, event: McpEvent) -> list[StreamEvent]:
-        """What is sent for this event."""
         if isinstance(event, ListedTools):
             return [] if self.ended else [*self._open(), *self._list(event)]
         return super().write(event)

@@ -119,7 +119,6 @@ DIALECTS: Mapping[str, UpstreamDialect] = {
 
 
 def dialect_named(name: str) -> UpstreamDialect:
-    """The dialect of this name."""
     if name not in DIALECTS:
         raise UnknownName("API", name, DIALECTS, field="api")
     return DIALECTS[name]
@@ -169,7 +168,6 @@ class AnswerDecoder:
         return [event for text in self._texts(data) for event in self._read(text)]
 
     def close(self) -> list[ModelEvent]:
-        """The last events."""
         rest = b"".join(self._rest).decode("utf-8", "replace").strip()
         last = [rest] if rest else [frame.data for frame in self._frames.feed(b"\n\n")]
         events = [event for text in last for event in self._read(text)]

@@ -2,7 +2,7 @@
 
 Nothing is left out silently: `fit_request` says what it had to leave out, and what cannot be left out is an error.
 
->>> names = ToolNames(["files.read", "files_read"], NameRule("A-Za-z0-9_-", 64))
+>>> names = ToolNames(["files.read", "files_read"], Quirks(name_characters="A-Za-z0-9_-", longest_name=64))
 >>> names.outward("files.read"), names.inward("files_read_601e4eb6")
 ('files_read_601e4eb6', 'files.read')
 
@@ -18,87 +18,6 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling
-
-
-@dataclass(frozen=True, slots=True)
-class NameRule:
-    """Which names an API takes: the characters, as in a character class, and how many."""
-
-    characters: str = "A-Za-z0-9_.:/-"
-    longest: int = 256
-
-    def allows(self, name: str) -> bool:
-        return len(name) <= self.longest and re.fullmatch(f"[{self.characters}]+", name) is not None
-
-
-class ToolNames:
-    """The names of the tools of one request, in both directions."""
-
-    def __init__(self, names: Iterable[str], rule: NameRule) -> None:
-        wanted = tuple(dict.fromkeys(name for name in names if name))
-        self._outward = {name: name for name in wanted if rule.allows(name)}
-        taken = set(self._outward)
-        for name in wanted:
-            if name not in self._outward:
-                self._outward[name] = _fitted(name, rule, taken)
-                taken.add(self._outward[name])
-        self._inward = {sent: name for name, sent in self._outward.items()}
-        self.change_any = any(name != sent for name, sent in self._outward.items())
-
-    def outward(self, name: str) -> str:
-        """The name that is sent."""
-        return self._outward.get(name, name)
-
-    def inward(self, name: str) -> str:
-        """The tool's own name; a name that was not sent stays as it is."""
-        return self._inward.get(name, name)
-
-
-def _fitted(name: str, rule: NameRule, taken: set[str]) -> str:
-    plain = re.sub(f"[^{rule.characters}]", "_", name)
-    if len(plain) <= rule.longest and plain not in taken:
-        return plain
-    suffix = f"_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
-    return plain[: rule.longest - len(suffix)] + suffix
-
-
-def names_of(request: Request, rule: NameRule) -> ToolNames:
-    """The names of all tools in a request: those that are offered, and those that were called before."""
-    called = (call.name for message in request.messages for call in message.calls)
-    return ToolNames((*(tool.name for tool in request.tools), *called), rule)
-
-
-@dataclass(frozen=True, slots=True)
-class IdRule:
-    """Which ids of calls an API takes: a pattern, and how many letters and digits a new one has."""
-
-    pattern: str = ".+"
-    length: int = 24
-
-    def fitted(self, id: str) -> str:
-        """The id, or one that is taken: always the same for the same id."""
-        if re.fullmatch(self.pattern, id):
-            return id
-        return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[: self.length]
-
-
-def fit_names(request: Request, names: ToolNames, ids: IdRule) -> Request:
-    """The request with the names of tools and the ids of calls that are sent."""
-
-    def fit(message: Message) -> Message:
-        calls = tuple(replace(call, name=names.outward(call.name), id=ids.fitted(call.id)) for call in message.calls)
-        if message.role != "tool":
-            return replace(message, calls=calls) if calls != message.calls else message
-        call_id = ids.fitted(message.call_id) if message.call_id else ""
-        return replace(message, name=names.outward(message.name), call_id=call_id)
-
-    messages = tuple(map(fit, request.messages))
-    if not names.change_any:
-        return request if messages == request.messages else replace(request, messages=messages)
-    tools = tuple(replace(tool, name=names.outward(tool.name)) for tool in request.tools)
-    choice = replace(request.choice, names=tuple(map(names.outward, request.choice.names)))
-    return replace(request, tools=tools, choice=choice, messages=messages)
-
 
 Switch: TypeAlias = Literal["", "template", "effort", "reasoning", "thinking"]
 History: TypeAlias = Literal["", "reasoning_content", "reasoning", "signed"]
@@ -118,7 +37,9 @@ class Quirks:
     goes ("signed": nowhere, unless it is signed). `thinks_when_forced`: whether it reasons where a call is required.
     `checks`: whether calls are validated here before they are passed on; else their arguments stream. `repairs`: whether calls
     that it writes as text are read. `streams`: whether it can be asked for streams. `grammar` names the server whose fields
-    for grammars it takes. `session`: whether it takes the id of the conversation, as `session_id`.
+    for grammars it takes. `session`: whether it takes the id of the conversation, as `session_id`. Names of tools are made of
+    `name_characters`, as in a character class; `ids` is the pattern of ids of calls, of which a new one has `id_length` letters
+    and digits.
     """
 
     tools: bool = True
@@ -137,18 +58,74 @@ class Quirks:
     streams: bool = True
     grammar: GrammarFields = ""
     session: bool = False
-    name_characters: str = NameRule().characters
-    longest_name: int = NameRule().longest
-    ids: str = IdRule().pattern
-    id_length: int = IdRule().length
+    name_characters: str = "A-Za-z0-9_.:/-"
+    longest_name: int = 256
+    ids: str = ".+"
+    id_length: int = 24
 
-    @property
-    def names(self) -> NameRule:
-        return NameRule(self.name_characters, self.longest_name)
+    def allows_name(self, name: str) -> bool:
+        return len(name) <= self.longest_name and re.fullmatch(f"[{self.name_characters}]+", name) is not None
 
-    @property
-    def id_rule(self) -> IdRule:
-        return IdRule(self.ids, self.id_length)
+    def fit_id(self, id: str) -> str:
+        """The id of a call, or one that is taken: always the same for the same id."""
+        if re.fullmatch(self.ids, id):
+            return id
+        return sha256(id.encode("utf-8", "surrogatepass")).hexdigest()[: self.id_length]
+
+
+class ToolNames:
+    """The names of the tools of one request, in both directions."""
+
+    def __init__(self, names: Iterable[str], quirks: Quirks) -> None:
+        wanted = tuple(dict.fromkeys(name for name in names if name))
+        self._outward = {name: name for name in wanted if quirks.allows_name(name)}
+        taken = set(self._outward)
+        for name in wanted:
+            if name not in self._outward:
+                self._outward[name] = _fit_name(name, quirks, taken)
+                taken.add(self._outward[name])
+        self._inward = {sent: name for name, sent in self._outward.items()}
+        self.change_any = any(name != sent for name, sent in self._outward.items())
+
+    def outward(self, name: str) -> str:
+        """The name that is sent."""
+        return self._outward.get(name, name)
+
+    def inward(self, name: str) -> str:
+        """The tool's own name; a name that was not sent stays as it is."""
+        return self._inward.get(name, name)
+
+
+def _fit_name(name: str, quirks: Quirks, taken: set[str]) -> str:
+    plain = re.sub(f"[^{quirks.name_characters}]", "_", name)
+    if len(plain) <= quirks.longest_name and plain not in taken:
+        return plain
+    suffix = f"_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
+    return plain[: quirks.longest_name - len(suffix)] + suffix
+
+
+def names_of(request: Request, quirks: Quirks) -> ToolNames:
+    """The names of all tools in a request: those that are offered, and those that were called before."""
+    called = (call.name for message in request.messages for call in message.calls)
+    return ToolNames((*(tool.name for tool in request.tools), *called), quirks)
+
+
+def fit_names(request: Request, names: ToolNames, quirks: Quirks) -> Request:
+    """The request with the names of tools and the ids of calls that are sent."""
+
+    def fit(message: Message) -> Message:
+        calls = tuple(replace(call, name=names.outward(call.name), id=quirks.fit_id(call.id)) for call in message.calls)
+        if message.role != "tool":
+            return replace(message, calls=calls) if calls != message.calls else message
+        call_id = quirks.fit_id(message.call_id) if message.call_id else ""
+        return replace(message, name=names.outward(message.name), call_id=call_id)
+
+    messages = tuple(map(fit, request.messages))
+    if not names.change_any:
+        return request if messages == request.messages else replace(request, messages=messages)
+    tools = tuple(replace(tool, name=names.outward(tool.name)) for tool in request.tools)
+    choice = replace(request.choice, names=tuple(map(names.outward, request.choice.names)))
+    return replace(request, tools=tools, choice=choice, messages=messages)
 
 
 def fit_request(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ...]]:
