@@ -22,7 +22,7 @@ from callsmith.core.choice import MOST_CALL_BIAS, policy_named
 from callsmith.core.events import ConfirmationNeeded, Notice, Report, ToolFinished, ToolProgress, ToolStarted, Unenforced
 from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import ChoicePolicy, Json, Tool
-from callsmith.wire.declare.request_fields import Field, RequestFields, flag, number, text, texts, words
+from callsmith.wire.declare import Field, RequestFields, flag, number, text, texts, words
 from callsmith.wire.fields import Fields
 
 

@@ -16,7 +16,7 @@ import msgspec
 from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.ports import ModelInfo
 from callsmith.core.values import Completion, Json, Request
-from callsmith.wire.declare.request_fields import Field, ModelFields, RequestFields, RequiredField, flag, read_output
+from callsmith.wire.declare import Field, ModelFields, RequestFields, RequiredField, flag, read_output
 from callsmith.wire.extensions import ExtensionFields
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.chat import read_request as read_chat

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from typing import ClassVar, Final
 
 from callsmith.core.values import Json, Sampling, TokenBias, TokenLogprob
-from callsmith.wire.declare.request_fields import Field, RequestFields, bounds, flag, integer, number
+from callsmith.wire.declare import Field, RequestFields, bounds, flag, integer, number
 from callsmith.wire.fields import Fields
 
 _MOST_BIASED: Final = 1024  # tokens with a bias

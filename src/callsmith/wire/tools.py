@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 from callsmith.core.schema import check_schema
 from callsmith.core.values import TOOL_NAME, Json, Schema, Tool
-from callsmith.wire.declare.request_fields import Field, RequestFields, RequiredField, flag, text, value
+from callsmith.wire.declare import Field, RequestFields, RequiredField, flag, text, value
 from callsmith.wire.fields import Fields
 
 # Where the parameters stand: in chat completions, in Messages, in MCP, and in a form that some libraries have.

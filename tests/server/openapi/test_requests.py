@@ -13,7 +13,7 @@ from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
 from callsmith.wire import llama_server
 from callsmith.wire.anthropic import messages as anthropic
-from callsmith.wire.declare.request_fields import RequestFields
+from callsmith.wire.declare import RequestFields
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.fields import Fields
 from callsmith.wire.ollama import requests as ollama

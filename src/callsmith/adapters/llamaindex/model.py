@@ -85,11 +85,7 @@ class CallsmithLLM(FunctionCallingLLM):
     @llm_chat_callback()
     def stream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseGen:
         """The answer as it grows: what there is so far, and what came last."""
-
-        def responses() -> ChatResponseGen:
-            yield from iterate(self._responses(messages, kwargs))
-
-        return responses()
+        return iterate(self._responses(messages, kwargs))
 
     @llm_chat_callback()
     async def astream_chat(self, messages: Sequence[ChatMessage], **kwargs: Any) -> ChatResponseAsyncGen:
@@ -106,19 +102,11 @@ class CallsmithLLM(FunctionCallingLLM):
 
     @llm_completion_callback()
     def stream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseGen:
-        def responses() -> CompletionResponseGen:
-            for response in iterate(self._responses(_user(prompt), kwargs)):
-                yield _completion(response)
-
-        return responses()
+        return (_completion(response) for response in iterate(self._responses(_user(prompt), kwargs)))
 
     @llm_completion_callback()
     async def astream_complete(self, prompt: str, formatted: bool = False, **kwargs: Any) -> CompletionResponseAsyncGen:
-        async def responses() -> AsyncGenerator[CompletionResponse, None]:
-            async for response in self._responses(_user(prompt), kwargs):
-                yield _completion(response)
-
-        return responses()
+        return (_completion(response) async for response in self._responses(_user(prompt), kwargs))
 
     def _prepare_chat_with_tools(
         self,
@@ -130,13 +118,7 @@ class CallsmithLLM(FunctionCallingLLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        asked = (
-            [ChatMessage(role=MessageRole.USER, content=user_msg)]
-            if isinstance(user_msg, str)
-            else [user_msg]
-            if user_msg
-            else []
-        )
+        asked = _user(user_msg) if isinstance(user_msg, str) else [user_msg] if user_msg else []
         written = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
         for tool in written if self.strict else ():
             tool["function"]["strict"] = True

@@ -119,13 +119,9 @@ class _Round:
             case "tool_use":
                 self.calls.append(_read_call(block, block.required_text("name")))
             case "mcp_tool_use":
-                call = _read_call(block, mcp_name(block.required_text("server_name"), block.required_text("name")))
-                self.calls.append(call)
-                self.waiting[call.id] = call.name
+                self._add_server_call(block, mcp_name(block.required_text("server_name"), block.required_text("name")))
             case "server_tool_use" if is_search(block.text("name") or ""):
-                call = _read_call(block, FIND_TOOLS)
-                self.calls.append(call)
-                self.waiting[call.id] = FIND_TOOLS
+                self._add_server_call(block, FIND_TOOLS)
             case "mcp_tool_result" | "tool_search_tool_result" as kind:
                 id = block.required_text("tool_use_id")
                 if id not in self.waiting:
@@ -136,6 +132,10 @@ class _Round:
                 self.results.append(Message("tool", text, call_id=id, name=self.waiting.pop(id)))
             case _:
                 self.said.append(_read_text(block))
+
+    def _add_server_call(self, block: Fields, name: str) -> None:
+        self.calls.append(_read_call(block, name))
+        self.waiting[self.calls[-1].id] = name
 
     def messages(self) -> list[Message]:
         """The answer, and its results in the order of the calls, whichever came first."""

@@ -18,20 +18,10 @@ from typing import ClassVar
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Choice, Json, Message, Mode, Output, Request, Tool
+from callsmith.wire import declare
 from callsmith.wire.anthropic.blocks import read_messages, read_system, write_messages
 from callsmith.wire.anthropic.common import ThreadsUnsupported
 from callsmith.wire.anthropic.mcp import McpServer, read_search_tool, read_servers, write_servers
-from callsmith.wire.declare.request_fields import (
-    Field,
-    ModelFields,
-    OutputField,
-    RequiredField,
-    integer,
-    read_output,
-    reused,
-    text,
-    value,
-)
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.sampling import SamplingFields, stop_texts, write_sampling
@@ -61,7 +51,7 @@ class MessagesRequest:
     search_tool: str = ""
 
 
-@reused
+@declare.reused
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
     custom = (entry for entry in fields.objects(key) if (entry.text("type") or "custom") == "custom")
     return read_tools(custom, _SCHEMA, searches=bool(read_search_tool(fields)))
@@ -70,8 +60,8 @@ def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
 class CustomToolFields(ToolFields, component="CustomTool"):
     """A tool that the model may call."""
 
-    type = text(type='"custom"')
-    cache_control = value("object", "Ignored: every prompt is cached.")
+    type = declare.text(type='"custom"')
+    cache_control = declare.value("object", "Ignored: every prompt is cached.")
 
 
 def _read_choice(fields: Fields, key: str) -> tuple[Choice, bool | None]:
@@ -112,26 +102,26 @@ def _read_config(fields: Fields, key: str) -> Output | None:
     return None if config.get("format") is None else _read_format(config, "format")
 
 
-class CountTokensFields(ModelFields, ChoiceFields, SamplingFields, ExtensionFields, component="CountTokensRequest"):
+class CountTokensFields(declare.ModelFields, ChoiceFields, SamplingFields, ExtensionFields, component="CountTokensRequest"):
     """Messages whose tokens are to be counted."""
 
-    messages = RequiredField(
+    messages = declare.RequiredField(
         'partial {role!: "user" | "assistant" | "system", content: string | ContentBlock[]}[]', read_messages, minItems=1
     )
-    max_tokens = integer(least=1)
-    system = Field('string | partial {type!: "text", text: string, cache_control: object}[]', read_system)
-    tools = Field("AnthropicTool[]", _read_tools)
-    tool_choice = Field(
+    max_tokens = declare.integer(least=1)
+    system = declare.Field('string | partial {type!: "text", text: string, cache_control: object}[]', read_system)
+    tools = declare.Field("AnthropicTool[]", _read_tools)
+    tool_choice = declare.Field(
         'partial {type: "auto" | "any" | "none" | "tool", name: string, specific: string, disable_parallel_tool_use: boolean}',
         _read_choice,
     )
     stop_sequences = stop_texts()
-    top_k = integer("0: all tokens.", least=0)
-    repeat_last_n = integer("How many tokens the penalties look back on.", least=0)
-    thinking = Field("AnthropicThinking", _read_thinking)
-    output_config = OutputField("partial {format: OutputFormat, effort: string}", _read_config, "The effort is ignored.")
-    output_format = OutputField("OutputFormat", _read_format, "As output_config.format.")
-    mcp_servers = value("McpServer[]")
+    top_k = declare.integer("0: all tokens.", least=0)
+    repeat_last_n = declare.integer("How many tokens the penalties look back on.", least=0)
+    thinking = declare.Field("AnthropicThinking", _read_thinking)
+    output_config = declare.OutputField("partial {format: OutputFormat, effort: string}", _read_config, "The effort is ignored.")
+    output_format = declare.OutputField("OutputFormat", _read_format, "As output_config.format.")
+    mcp_servers = declare.value("McpServer[]")
     refused: ClassVar = {"thread": (), "compaction": (), "container": (), "diagnostics": (), "fallbacks": ([],)}
     ignored: ClassVar = {
         "betas": "a header: every beta is welcome",
@@ -150,7 +140,7 @@ class CountTokensFields(ModelFields, ChoiceFields, SamplingFields, ExtensionFiel
 class MessagesFields(CountTokensFields, component="MessagesRequest"):
     """Messages to be answered. Fields that are not listed are passed over."""
 
-    max_tokens = RequiredField("integer", lambda fields, key: fields.integer(key, 1), minimum=1)
+    max_tokens = declare.RequiredField("integer", lambda fields, key: fields.integer(key, 1), minimum=1)
 
 
 def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
@@ -172,7 +162,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         parallel=parallel,
         sampling=fields.read_sampling(fields.max_tokens, fields.stop_sequences),
         thinking=thinking,
-        output=read_output(fields),
+        output=declare.read_output(fields),
         policy=fields.tool_choice_policy,
         call_bias=fields.call_bias,
         prefill=messages[-1].role == "assistant",

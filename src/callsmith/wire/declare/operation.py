@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from callsmith.core.values import Json
+from callsmith.wire.declare import RequestFields
 from callsmith.wire.declare.notation import Schema, parse_type
-from callsmith.wire.declare.request_fields import RequestFields
 
 Term: TypeAlias = str | type[RequestFields]  # a type as in `notation.py`, or declared fields
 

@@ -16,19 +16,8 @@ from typing import ClassVar, cast
 from callsmith.core.schema import check_schema
 from callsmith.core.types.quantities import parse_duration
 from callsmith.core.values import Call, Choice, Json, Message, Output, Request, Role, Sampling
+from callsmith.wire import declare
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.declare.request_fields import (
-    Field,
-    ModelFields,
-    RequestFields,
-    as_written,
-    flag,
-    nested,
-    read_many,
-    required_text,
-    text,
-    value,
-)
 from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
@@ -65,7 +54,7 @@ class OllamaRequest:
 def _read_messages(fields: Fields, key: str) -> tuple[Message, ...]:
     waiting = _WaitingCalls()
     messages: list[Message] = []
-    for index, entry in enumerate(read_many(OllamaMessageFields, fields, key)):
+    for index, entry in enumerate(declare.read_many(OllamaMessageFields, fields, key)):
         message = _read_message(entry, waiting, index)
         for call in message.calls:
             waiting.add(call)
@@ -123,17 +112,19 @@ def _read_call(fields: Fields, spare_id: str) -> Call:
     return Call(function.required_text("name"), cast(dict[str, Json], arguments or {}), fields.text("id") or spare_id)
 
 
-class OllamaMessageFields(RequestFields):
+class OllamaMessageFields(declare.RequestFields):
     """A message of a chat."""
 
-    role = required_text(type=" | ".join(f'"{role}"' for role in _ROLES))
-    content = text()
-    images = Field("string | string[]", read_image_data, "In Base64.")
-    thinking = text()
-    tool_calls = value("partial {id: string, function!: partial {name!: string, arguments: object | string, index: integer}}[]")
-    tool_name = text()
-    name = text("As tool_name.")
-    tool_call_id = text()
+    role = declare.required_text(type=" | ".join(f'"{role}"' for role in _ROLES))
+    content = declare.text()
+    images = declare.Field("string | string[]", read_image_data, "In Base64.")
+    thinking = declare.text()
+    tool_calls = declare.value(
+        "partial {id: string, function!: partial {name!: string, arguments: object | string, index: integer}}[]"
+    )
+    tool_name = declare.text()
+    name = declare.text("As tool_name.")
+    tool_call_id = declare.text()
 
 
 class OllamaOptionFields(SamplingFields):
@@ -192,15 +183,15 @@ def _read_format(fields: Fields, key: str) -> Output | None:
     return Output(schema, as_written=fields.flag("as_written") or False)
 
 
-class OllamaAnswerFields(ModelFields, LogprobFields, ExtensionFields):
+class OllamaAnswerFields(declare.ModelFields, LogprobFields, ExtensionFields):
     """What both kinds of requests have."""
 
-    stream = flag("Whether the answer comes as a stream.", default=True)
-    format = Field('"" | "json" | object', _read_format, "json, or a JSON Schema that the answer has to fit.")
-    as_written = as_written()
-    think = Field('boolean | "low" | "medium" | "high" | "max"', _read_think)
-    keep_alive = Field("number | string", _read_keep_alive, "How long the model stays loaded: seconds, or 5m.")
-    options = nested(OllamaOptionFields)
+    stream = declare.flag("Whether the answer comes as a stream.", default=True)
+    format = declare.Field('"" | "json" | object', _read_format, "json, or a JSON Schema that the answer has to fit.")
+    as_written = declare.as_written()
+    think = declare.Field('boolean | "low" | "medium" | "high" | "max"', _read_think)
+    keep_alive = declare.Field("number | string", _read_keep_alive, "How long the model stays loaded: seconds, or 5m.")
+    options = declare.nested(OllamaOptionFields)
 
     def read(self, messages: tuple[Message, ...]) -> OllamaRequest:
         """The request for an answer to these messages."""
@@ -220,19 +211,19 @@ class OllamaAnswerFields(ModelFields, LogprobFields, ExtensionFields):
 class OllamaChatFields(OllamaAnswerFields, ChoiceFields, component="OllamaChatRequest"):
     """A chat to be continued."""
 
-    messages = Field(
+    messages = declare.Field(
         OllamaMessageFields, _read_messages, "Without any, the model is loaded, or with keep_alive 0 unloaded.", is_array=True
     )
-    tools = Field("ChatTool[]", read_functions)
-    tool_choice = Field("ToolChoice", read_choice)
-    parallel_tool_calls = flag()
+    tools = declare.Field("ChatTool[]", read_functions)
+    tool_choice = declare.Field("ToolChoice", read_choice)
+    parallel_tool_calls = declare.flag()
 
 
 class OllamaGenerateFields(OllamaAnswerFields, component="OllamaGenerateRequest"):
     """A prompt to be answered."""
 
-    prompt = text()
-    system = text()
+    prompt = declare.text()
+    system = declare.text()
     refused: ClassVar = {
         "context": ([],),
         "height": (0,),

@@ -22,20 +22,8 @@ from callsmith.core.values import (
     Role,
     Tool,
 )
+from callsmith.wire import declare
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.declare.request_fields import (
-    CacheFields,
-    Field,
-    ModelFields,
-    RequestFields,
-    RequiredField,
-    StreamFields,
-    flag,
-    integer,
-    read_output,
-    reused,
-    text,
-)
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
@@ -82,7 +70,7 @@ class ChatRequest:
     shows_thoughts: bool = True
 
 
-@reused
+@declare.reused
 def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
     """The tools that are functions, wrapped or flat."""
     # The other kinds only their own vendor runs: web_search, namespace, …
@@ -201,7 +189,7 @@ def _read_call(fields: Fields, call_id: str) -> Call:
 class FlatToolFields(ToolFields, component="FlatFunction"):
     """A function that is not wrapped."""
 
-    type = text()
+    type = declare.text()
 
 
 def _read_template_options(fields: Fields, key: str) -> bool | None:
@@ -213,11 +201,11 @@ def _read_template_options(fields: Fields, key: str) -> bool | None:
     return thinking if enabled is None else enabled
 
 
-class ThinkingFields(RequestFields):
+class ThinkingFields(declare.RequestFields):
     """Whether the model is to reason."""
 
-    chat_template_kwargs = Field("partial {enable_thinking: boolean, thinking: boolean}", _read_template_options)
-    reasoning_effort = text("none switches thinking off, anything else on.")
+    chat_template_kwargs = declare.Field("partial {enable_thinking: boolean, thinking: boolean}", _read_template_options)
+    reasoning_effort = declare.text("none switches thinking off, anything else on.")
 
     def read_thinking(self) -> bool | None:
         """Whether the model is to reason, where the request says."""
@@ -226,33 +214,33 @@ class ThinkingFields(RequestFields):
 
 
 class ChatFields(
-    ModelFields,
+    declare.ModelFields,
     ChoiceFields,
     SamplingFields,
     LogprobFields,
     OutputFields,
-    StreamFields,
+    declare.StreamFields,
     ThinkingFields,
-    CacheFields,
+    declare.CacheFields,
     ExtensionFields,
     UnsupportedSampling,
     component="ChatRequest",
 ):
     """A chat to be continued. Fields that are not listed are passed over."""
 
-    messages = RequiredField("ChatMessage[]", _read_messages, minItems=1)
-    tools = Field("ChatTool[]", read_functions)
-    tool_choice = Field("ToolChoice", read_choice)
-    parallel_tool_calls = flag()
-    functions = Field("ChatTool[]", read_functions, "Deprecated: tools.")
-    function_call = Field("ToolChoice", read_choice, "Deprecated: tool_choice.")
+    messages = declare.RequiredField("ChatMessage[]", _read_messages, minItems=1)
+    tools = declare.Field("ChatTool[]", read_functions)
+    tool_choice = declare.Field("ToolChoice", read_choice)
+    parallel_tool_calls = declare.flag()
+    functions = declare.Field("ChatTool[]", read_functions, "Deprecated: tools.")
+    function_call = declare.Field("ToolChoice", read_choice, "Deprecated: tool_choice.")
     max_completion_tokens = token_limit("As max_tokens.")
     max_tokens = token_limit()
     stop = stop_texts()
-    n = integer(least=1, most=MAX_CHOICES)
-    include_reasoning = flag("Whether the answer shows the reasoning.")
-    continue_final_message = flag("Whether the model goes on from the last message.")
-    add_generation_prompt = flag("false with continue_final_message, else true.")
+    n = declare.integer(least=1, most=MAX_CHOICES)
+    include_reasoning = declare.flag("Whether the answer shows the reasoning.")
+    continue_final_message = declare.flag("Whether the model goes on from the last message.")
+    add_generation_prompt = declare.flag("false with continue_final_message, else true.")
 
     refused: ClassVar = {
         "audio": (),
@@ -298,7 +286,7 @@ def read_request(body: Json) -> ChatRequest:
             parallel=False if legacy else fields.parallel_tool_calls,  # the deprecated answer holds one `function_call`
             sampling=fields.read_sampling(limit, fields.stop, fields.read_wanted()),
             thinking=fields.read_thinking(),
-            output=read_output(fields),
+            output=declare.read_output(fields),
             policy=fields.tool_choice_policy,
             call_bias=fields.call_bias,
             prefill=_read_prefill(fields, messages[-1]),

@@ -13,15 +13,7 @@ from typing import ClassVar, TypeAlias, cast
 
 from callsmith.core.events import ModelEvent, Report, Stopped, Text
 from callsmith.core.values import Completion, Json, TokenLogprob, Usage
-from callsmith.wire.declare.request_fields import (
-    CacheFields,
-    ModelFields,
-    RequiredField,
-    StreamFields,
-    flag,
-    integer,
-    read_output,
-)
+from callsmith.wire import declare
 from callsmith.wire.extensions import ExtensionFields, write_report
 from callsmith.wire.fields import Fields, kind
 from callsmith.wire.openai.chat_events import Heading, sum_usage
@@ -69,24 +61,24 @@ def _is_id(value: Json) -> bool:
     return isinstance(value, int) and not isinstance(value, bool)
 
 
-def prompt_field() -> RequiredField[Prompts]:
-    return RequiredField(
+def prompt_field() -> declare.RequiredField[Prompts]:
+    return declare.RequiredField(
         "string | integer[] | (string | integer[])[]", read_prompts, "A text, the ids of tokens, or a list of such."
     )
 
 
 class CompletionsFields(
-    ModelFields, SamplingFields, OutputFields, StreamFields, UnsupportedSampling, component="CompletionsRequest"
+    declare.ModelFields, SamplingFields, OutputFields, declare.StreamFields, UnsupportedSampling, component="CompletionsRequest"
 ):
     """Texts to be continued as they stand."""
 
     prompt = prompt_field()
     max_tokens = token_limit(default=DEFAULT_MAX_TOKENS)
     stop = stop_texts()
-    n = integer(least=1, most=MAX_COMPLETIONS)
-    echo = flag("Whether the prompt stands before the text.")
+    n = declare.integer(least=1, most=MAX_COMPLETIONS)
+    echo = declare.flag("Whether the prompt stands before the text.")
     logprobs = top_logprobs()
-    cache_salt = CacheFields.cache_salt
+    cache_salt = declare.CacheFields.cache_salt
     session_id = ExtensionFields.session_id
     refused: ClassVar = {"suffix": ("",)}
     ignored: ClassVar = {"user": "callers are told apart by their keys"}
@@ -103,7 +95,7 @@ def read_request(body: Json) -> CompletionsRequest:
     sampling = fields.read_sampling(limit, fields.stop, fields.logprobs)
     if echo and sampling.logprobs is not None:
         raise fields.error("echo", "the tokens of a prompt have no log probabilities here: ask for one of echo and logprobs")
-    output, session, salt = read_output(fields), fields.session_id or "", fields.cache_salt or ""
+    output, session, salt = declare.read_output(fields), fields.session_id or "", fields.cache_salt or ""
     return CompletionsRequest(
         fields.model or "",
         tuple(Completion(prompt, sampling, output, session, salt) for prompt in prompts),

@@ -12,7 +12,7 @@ import json
 
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Json, Output
-from callsmith.wire.declare.request_fields import OutputField, RequestFields, as_written, read_output
+from callsmith.wire.declare import OutputField, RequestFields, as_written, read_output
 from callsmith.wire.fields import Fields
 
 _HARMLESS = "disable_"  # options of other grammar engines, about how they work and not about what is allowed
@@ -96,10 +96,6 @@ def _grammar(fields: Fields, key: str) -> Output | None:
     return Output(grammar=text) if text else None
 
 
-def _any_object(fields: Fields, key: str) -> Output | None:
-    return Output.json_object() if fields.flag(key) else None
-
-
 def _structured_outputs(fields: Fields, key: str) -> Output | None:
     inner = StructuredOutputs.of(fields.get(key), fields.at(key))
     for name, value in inner.data.items():
@@ -116,7 +112,7 @@ class StructuredOutputs(RequestFields, component="StructuredOutputs"):
     """What the answer has to be, as vLLM has it."""
 
     json = OutputField(_SCHEMA, _schema)
-    json_object = OutputField("boolean", _any_object)
+    json_object = OutputField("boolean", lambda fields, key: Output.json_object() if fields.flag(key) else None)
     choice = OutputField("string | string[]", _choices)
     regex = OutputField("string", _pattern)
     grammar = OutputField("string", _grammar)

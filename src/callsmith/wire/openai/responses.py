@@ -14,19 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from callsmith.core.values import Choice, Json, Message, Request, Tool
-from callsmith.wire.declare.request_fields import (
-    CacheFields,
-    Field,
-    ModelFields,
-    OutputField,
-    flag,
-    integer,
-    nested,
-    read_output,
-    reused,
-    text,
-    texts,
-)
+from callsmith.wire import declare
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.openai.chat import ThinkingFields, read_choice
@@ -138,7 +126,7 @@ def _refers(item: Fields) -> bool:
     return item_kind(item) == "item_reference"
 
 
-@reused
+@declare.reused
 def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
@@ -178,39 +166,41 @@ def _read_choice(fields: Fields, key: str) -> Choice:
 class ResponsesToolFields(ToolFields, component="ResponsesFunction"):
     """A function that the model may call, flat or as chat completions wrap it."""
 
-    type = text(type='"function"')
-    function = nested(ToolFields)
-    name = text()
+    type = declare.text(type='"function"')
+    function = declare.nested(ToolFields)
+    name = declare.text()
 
 
 class ResponsesFields(
-    ModelFields,
+    declare.ModelFields,
     ChoiceFields,
     SamplingFields,
     ThinkingFields,
     StructuredFields,
-    CacheFields,
+    declare.CacheFields,
     ExtensionFields,
     component="ResponsesRequest",
 ):
     """What the model is to answer. Fields that are not listed are passed over."""
 
-    input = Field("string | InputItem[]", _read_input, "A text, or items.")
-    instructions = text("The system's message.")
-    previous_response_id = text("The response that this one goes on from.")
-    conversation = Field("string | {id: string}", _read_conversation, "The conversation that the response is added to.")
-    tools = Field("ResponsesTool[]", _read_tools)
-    tool_choice = Field("ToolChoice", _read_choice)
-    parallel_tool_calls = flag()
-    max_tool_calls = integer("How many of the server's tools may be called.", least=0)
+    input = declare.Field("string | InputItem[]", _read_input, "A text, or items.")
+    instructions = declare.text("The system's message.")
+    previous_response_id = declare.text("The response that this one goes on from.")
+    conversation = declare.Field("string | {id: string}", _read_conversation, "The conversation that the response is added to.")
+    tools = declare.Field("ResponsesTool[]", _read_tools)
+    tool_choice = declare.Field("ToolChoice", _read_choice)
+    parallel_tool_calls = declare.flag()
+    max_tool_calls = declare.integer("How many of the server's tools may be called.", least=0)
     max_output_tokens = token_limit()
     stop = stop_texts()
     top_logprobs = top_logprobs()
-    include = texts("message.output_text.logprobs; others are passed over.")
-    text_format = OutputField("partial {format: TextFormat, verbosity: any}", read_text_format, name="text")
-    reasoning = Field("partial {effort: string, summary: string}", Fields.object, "The effort none switches thinking off.")
-    store = flag("Whether the response is stored; it is, unless false.")
-    background = flag("Whether the answer goes on when the client is gone.")
+    include = declare.texts("message.output_text.logprobs; others are passed over.")
+    text_format = declare.OutputField("partial {format: TextFormat, verbosity: any}", read_text_format, name="text")
+    reasoning = declare.Field(
+        "partial {effort: string, summary: string}", Fields.object, "The effort none switches thinking off."
+    )
+    store = declare.flag("Whether the response is stored; it is, unless false.")
+    background = declare.flag("Whether the answer goes on when the client is gone.")
 
     refused: ClassVar = {
         "access_programs": ({},),
@@ -280,7 +270,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
             parallel=fields.parallel_tool_calls,
             sampling=fields.read_sampling(fields.max_output_tokens, fields.stop, fields.read_wanted()),
             thinking=fields.read_thinking(),
-            output=read_output(fields),
+            output=declare.read_output(fields),
             policy=fields.tool_choice_policy,
             call_bias=fields.call_bias,
         ),
