@@ -172,7 +172,7 @@ def test_the_folder_follows_the_xdg_variable(tmp_path: Path, monkeypatch: pytest
 def test_a_file_that_is_wrong_is_named(tmp_path: Path):
     path = tmp_path / "broken.toml"
     path.write_text('name = "x"\n[[parts]]\nkind = "calls"\nitem = "{name}"', "utf-8")
-    with pytest.raises(UsageError, match=r"broken\.toml: part 1: "):
+    with pytest.raises(UsageError, match=r"broken\.toml: part 1, item: "):
         register_file(path)
     path.write_text(format_to_toml(Format("hermes", MINE.parts)), "utf-8")
     with pytest.raises(UsageError, match=r"broken\.toml: the format name 'hermes' is taken"):

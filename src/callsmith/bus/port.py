@@ -2,12 +2,13 @@
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias, cast
+from typing import Protocol, TypeAlias
 
 from msgspec import Struct
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.core.capability.authority import SELF, Authority
+from callsmith.core.types.tables import as_object
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, Version
 from callsmith.wire.capability.errors import BusError
@@ -42,15 +43,11 @@ class CapabilityCall(Struct, frozen=True):
 
     @property
     def params(self) -> Mapping[str, Json]:
-        return _object(self.body.get("params"))
+        return as_object(self.body.get("params"))
 
     @property
     def input(self) -> Mapping[str, Json]:
-        return _object(self.body.get("input"))
-
-
-def _object(value: Json) -> Mapping[str, Json]:
-    return cast(Mapping[str, Json], value) if isinstance(value, dict) else {}
+        return as_object(self.body.get("input"))
 
 
 Answer: TypeAlias = Mapping[str, Json]  # {"output": …, "meta": …}

@@ -20,8 +20,9 @@ from types import NoneType, UnionType
 from typing import Any, Generic, Literal, NoReturn, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 from callsmith.core.approval import Approved, Decision, Denied
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import UnknownName, UsageError, shorten
 from callsmith.core.events import ConfirmationNeeded
+from callsmith.core.types.tables import kind
 from callsmith.core.values import Json, Message
 
 T = TypeVar("T")
@@ -89,7 +90,7 @@ class DocumentCodec(Generic[T]):
         """The value of a document, with the fields that are stored beside it."""
         given = self._upgraded(document)
         for name in outside.keys() & given.keys():
-            raise _Mistake("no such field is known", name).as_error()
+            raise UsageError(f"{name}: is stored beside the document, not in it", field=name)
         return load(self.kind, {**given, **outside})
 
     def _upgraded(self, document: Json) -> dict[str, Json]:
@@ -97,7 +98,7 @@ class DocumentCodec(Generic[T]):
         while type(version := _version(document)) is not int or version != self.version:
             upgrade = self.upgrades.get(version) if type(version) is int else None
             if upgrade is None and not isinstance(document, dict):
-                raise _Mistake("expected an object").as_error()
+                raise _mismatch("an object", document).as_error()
             if upgrade is None:
                 raise _Mistake(f"{version!r} is not known here; this is written as version {self.version}", "version").as_error()
             try:
@@ -144,6 +145,10 @@ class _Codec:
     read: Callable[[Json], Any]
 
 
+def _mismatch(expected: str, value: Json) -> _Mistake:
+    return _Mistake(f"expected {expected}, got {kind(value)}")
+
+
 def _unchanged(value: Any) -> Any:
     return value
 
@@ -174,7 +179,7 @@ def _codec(hint: Any, lenient: bool) -> _Codec:
 def _of_type(kinds: tuple[type, ...], expected: str) -> _Codec:
     def read(value: Json) -> Json:
         if type(value) not in kinds:  # no isinstance: true and false are no numbers
-            raise _Mistake(f"expected {expected}")
+            raise _mismatch(expected, value)
         return value
 
     return _Codec(_unchanged, read)
@@ -183,7 +188,7 @@ def _of_type(kinds: tuple[type, ...], expected: str) -> _Codec:
 _SIMPLE: Mapping[Any, _Codec] = {
     Any: _Codec(_unchanged, _unchanged),
     str: _of_type((str,), "a string"),
-    bool: _of_type((bool,), "true or false"),
+    bool: _of_type((bool,), "a boolean"),
     int: _of_type((int,), "an integer"),
     float: _of_type((int, float), "a number"),
 }
@@ -192,7 +197,7 @@ _SIMPLE: Mapping[Any, _Codec] = {
 def _literal(values: tuple[Any, ...]) -> _Codec:
     def read(value: Json) -> Json:
         if value not in values:
-            raise _Mistake(f"expected one of {', '.join(values)}")
+            raise _Mistake(f"expected one of {', '.join(values)}, got {shorten(repr(value))}")
         return value
 
     return _Codec(_unchanged, read)
@@ -219,8 +224,8 @@ def _array(codec: _Codec, kind: type[tuple[Any, ...]] | type[frozenset[Any]]) ->
         return each(codec.write, values if kind is tuple else sorted(values))
 
     def read(value: Json) -> Any:
-        if not isinstance(value, list):
-            raise _Mistake("expected an array")
+        if not isinstance(value, list | tuple):
+            raise _mismatch("an array", value)
         return kind(each(codec.read, value))
 
     return _Codec(write, read)
@@ -244,7 +249,7 @@ def _mapping(codec: _Codec) -> _Codec:
 
 def _object(value: Json) -> dict[str, Json]:
     if not isinstance(value, dict):
-        raise _Mistake("expected an object")
+        raise _mismatch("an object", value)
     return cast("dict[str, Json]", value)
 
 
@@ -271,7 +276,7 @@ def _tagged(codecs: Mapping[str, _Codec], tag: str) -> _Codec:
     def read(value: Json) -> Any:
         found = _object(value).get(tag)
         if not isinstance(found, str) or found not in codecs:
-            raise _Mistake(f"expected one of {', '.join(codecs)}", tag)
+            raise _Mistake(f"expected one of {', '.join(codecs)}, got {found!r}", tag)
         return codecs[found].read(value)
 
     return _Codec(write, read)
@@ -306,12 +311,12 @@ def _record(kind: type, lenient: bool) -> _Codec:
     def read(value: Json) -> Any:
         _, readers, required = parts()
         document, values, name = _object(value), dict[str, Any](), ""
+        if not lenient and (unknown := document.keys() - readers.keys()):
+            raise _Mistake(str(UnknownName("key", min(unknown), readers)))
         try:
             for name, one in document.items():
                 if name in readers:
                     values[name] = readers[name](one)
-                elif not lenient:
-                    raise _Mistake("no such field is known")
         except _Mistake as mistake:
             mistake.place.insert(0, name)
             raise

@@ -3,51 +3,36 @@
 Ours are in `presets.toml`. Those that are registered, from files and packages of others, are tried first.
 """
 
-import tomllib
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable
+from dataclasses import dataclass, fields
 from fnmatch import fnmatchcase
 from functools import cache
 from importlib.resources import files
 from math import isfinite
 from pathlib import Path
-from typing import Any, cast, get_args
 
-from callsmith.core.choice import policy_named
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.values import ChoicePolicy, InReasoning
+from callsmith.core.serialize import load
+from callsmith.core.types.tables import parse_toml
+from callsmith.core.values import Json
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.models.templates import template_named
-
-_KINDS = {
-    **dict.fromkeys(("models", "formats", "guards"), "a list of texts"),
-    **dict.fromkeys(("template", "policy", "in_reasoning", "tool_prompt"), "a text"),
-    **dict.fromkeys(("parallel", "auto_guarded"), "true or false"),
-    "threshold": "a number",
-}
+from callsmith.models.traits import Habits
 
 
 @dataclass(frozen=True, slots=True)
-class Preset:
+class Preset(Habits):
     """A family of models. `models` are patterns of their names; of `formats` the first is written and the others also read.
 
     `template` is the chat template of weights that have none. `parallel` and `formats` count where the weights' own template
-    shows nothing, `policy`, `guards`, `auto_guarded`, `in_reasoning` and `tool_prompt` always: that is how tools are put to them,
-    with the `threshold` from which on they call.
+    shows nothing, the other habits always.
     """
 
     name: str
     models: tuple[str, ...]
     formats: tuple[Format, ...]
     template: str = ""
-    parallel: bool = True
-    policy: ChoicePolicy | None = None
-    guards: tuple[str, ...] = ()
-    auto_guarded: bool = False
-    in_reasoning: InReasoning = "recover"
-    tool_prompt: str = ""
-    threshold: float | None = None
 
     def knows(self, model: str) -> bool:
         """Whether a model's name matches; case does not matter, and `-`, `_` and a space are the same."""
@@ -79,11 +64,7 @@ def preset_for(*names: str) -> Preset | None:
 
 def presets_in(text: str, folder: Path | None = None) -> tuple[Preset, ...]:
     """The presets of a TOML text, with templates from its folder. What does not exist is an error here, not when it is needed."""
-    try:
-        table = tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
-        raise UsageError(f"not TOML: {error}") from error
-    return tuple(_preset(name, row, folder) for name, row in table.items())
+    return tuple(_preset(name, row, folder) for name, row in parse_toml(text).items())
 
 
 @cache
@@ -91,42 +72,25 @@ def _built_in() -> tuple[Preset, ...]:
     return presets_in((files("callsmith.models") / "presets.toml").read_text(encoding="utf-8"))
 
 
-def _preset(name: str, table: Any, folder: Path | None) -> Preset:
-    if not isinstance(table, dict):
-        raise UsageError(f"expected tables of presets, and {name!r} is none: [{name}]")
-    row = cast("Mapping[str, Any]", table)
-    for key, value in row.items():
-        if key not in _KINDS:
-            raise UsageError(f"preset {name!r}: unknown key {key!r}; allowed: {', '.join(_KINDS)}")
-        if not _is_of(_KINDS[key], value):
-            raise UsageError(f"preset {name!r}: `{key}` must be {_KINDS[key]}")
-    if not row.get("models") or not row.get("formats"):
-        raise UsageError(f"preset {name!r} needs `models` and `formats`")
-    return Preset(
-        name,
-        tuple(row["models"]),
-        tuple(_named(one, name) for one in row["formats"]),
-        template=_template(row["template"], folder, name) if "template" in row else "",
-        parallel=row.get("parallel", True),
-        policy=policy_named(row["policy"]) if "policy" in row else None,
-        guards=tuple(row.get("guards", ())),
-        auto_guarded=row.get("auto_guarded", False),
-        in_reasoning=_in_reasoning(row.get("in_reasoning", "recover"), name),
-        tool_prompt=row.get("tool_prompt", ""),
-        threshold=row.get("threshold"),
-    )
+@dataclass(frozen=True, slots=True)
+class _Row(Habits):
+    """A preset as it is written: what it names is not looked up yet."""
+
+    models: tuple[str, ...]
+    formats: tuple[str, ...]
+    template: str = ""
 
 
-def _is_of(kind: str, value: Any) -> bool:
-    match kind:
-        case "a list of texts":
-            return isinstance(value, list) and all(isinstance(one, str) for one in cast("list[Any]", value))
-        case "a text":
-            return isinstance(value, str)
-        case "a number":
-            return isinstance(value, int | float) and not isinstance(value, bool) and isfinite(value)
-        case _:
-            return isinstance(value, bool)
+def _preset(name: str, table: Json, folder: Path | None) -> Preset:
+    row = load(_Row, table, f"preset {name}")
+    if not row.models or not row.formats:
+        raise UsageError(f"preset {name} needs `models` and `formats`")
+    if row.threshold is not None and not isfinite(row.threshold):
+        raise UsageError(f"preset {name}.threshold: expected a number")
+    habits = {one.name: getattr(row, one.name) for one in fields(Habits)}
+    formats = tuple(_named(one, name) for one in row.formats)
+    template = _template(row.template, folder, name) if row.template else ""
+    return Preset(name, row.models, formats, template, **habits)
 
 
 def _named(format: str, preset: str) -> Format:
@@ -134,12 +98,6 @@ def _named(format: str, preset: str) -> Format:
         return format_named(format)
     except UnknownName as error:
         raise UnknownName(f"format (in the preset {preset!r})", format, error.known) from error
-
-
-def _in_reasoning(value: Any, preset: str) -> InReasoning:
-    if value not in get_args(InReasoning):
-        raise UsageError(f'preset {preset!r}: `in_reasoning` must be "recover" or "ignore"')
-    return value
 
 
 def _template(template: str, folder: Path | None, preset: str) -> str:

@@ -10,6 +10,25 @@ from callsmith.formats.prompt.template import Template
 from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Habits:
+    """What the catalogue or a preset says of a model.
+
+    `parallel`: whether it may be left to make several calls at once where the request does not say: small models do not know when
+    to stop. `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the guards it needs;
+    `auto_guarded` constrains its calls also where the choice is `auto`; `in_reasoning` says what becomes of calls inside its
+    reasoning; `tool_prompt` how tools are put to it, and `threshold` from which log odds on it calls.
+    """
+
+    parallel: bool = True
+    policy: ChoicePolicy | None = None
+    guards: tuple[str, ...] = ()
+    auto_guarded: bool = False
+    in_reasoning: InReasoning = "recover"
+    tool_prompt: str = ""
+    threshold: float | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class Traits:
     """What is known of a model besides its format and template.

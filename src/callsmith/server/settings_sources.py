@@ -34,6 +34,8 @@ from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.serialize import load
+from callsmith.core.types.tables import parse_toml
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.jobs.job import JobLimits
@@ -121,10 +123,10 @@ class EffectiveSettings:
 def read_settings_file(path: Path) -> SettingsSource:
     """Read the settings of a TOML file."""
     try:
-        return SettingsSource(str(path), dict(_flatten(tomllib.loads(path.read_text("utf-8")))))
+        return SettingsSource(str(path), dict(_flatten(parse_toml(path.read_text("utf-8")))))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (UsageError, UnicodeDecodeError) as error:
         raise UsageError(f"{path}: {error}") from error
 
 
@@ -147,10 +149,11 @@ def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
                 elsewhere = [one for one in known if one.endswith(f".{name}")]  # the section was left out
                 raise UnknownName(f"setting in {source.origin}", name, elsewhere or known, field=name)
             try:
-                values[name] = _check_type(_parse_text(value, hint) if source.is_text else value, hint)
-                _check_sign(name, values[name])
-            except ValueError as error:
-                raise UsageError(f"{source.origin}: {name}: {error}", field=name) from None
+                values[name] = load(hint, _parse_text(value, hint) if source.is_text else value, name)
+            except UsageError as error:
+                raise UsageError(f"{source.origin}: {error}", field=name) from None
+            if isinstance(number := values[name], int | float) and number < 0 and not name.endswith("_bias"):
+                raise UsageError(f"{source.origin}: {name}: may not be negative, got {number}", field=name)
             origins[name] = source.origin
     return EffectiveSettings(_build_settings(values), origins)
 
@@ -230,33 +233,6 @@ def _parse_text(value: Json, hint: Any) -> Json:
         return tomllib.loads(f"value = {value.lower() if bool in (hint, *get_args(hint)) else value}")["value"]
     except tomllib.TOMLDecodeError:
         return [part.strip() for part in value.split(",") if part.strip()] if get_origin(hint) is tuple else value
-
-
-def _check_type(value: Json, hint: Any) -> Json:
-    """Return the value if it is of that type, or raise a ValueError."""
-    choices = get_args(hint)
-    if get_origin(hint) is tuple:
-        if not isinstance(value, list | tuple) or not all(isinstance(one, str) for one in cast("list[Json]", value)):
-            raise ValueError("expected a list of strings")
-        return tuple(cast("list[str]", value))
-    if get_origin(hint) is Literal:
-        if value not in choices:
-            raise ValueError(f"{value!r} is none of {', '.join(choices)}")
-        return value
-    if choices:  # an optional setting
-        return None if value is None else _check_type(value, next(one for one in choices if one is not NoneType))
-    if hint is float and isinstance(value, int) and not isinstance(value, bool):
-        value = float(value)
-    if type(value) is not hint:
-        expected = {bool: "true or false", int: "an integer", float: "a number", str: "a string"}[hint]
-        raise ValueError(f"expected {expected}, got {json.dumps(value, default=str)}")
-    return value
-
-
-def _check_sign(name: str, value: Json) -> None:
-    """Refuse a number below 0, for all settings but those that are a bias."""
-    if isinstance(value, int | float) and value < 0 and not name.endswith("_bias"):
-        raise ValueError(f"may not be negative, got {value}")
 
 
 def _build_settings(values: Mapping[str, Json]) -> Settings:

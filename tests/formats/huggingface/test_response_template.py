@@ -109,8 +109,8 @@ def test_reasoning_that_the_prompt_opens_is_found_by_its_closer() -> None:
     [
         ({"fields": {"content": {}}}, "no `tool_calls`"),
         ({"version": 2, "fields": {}}, "version 2"),
-        ({"fields": {"tool_calls": {"open": ""}}}, "tool_calls.open: a string"),
-        ({"fields": {"tool_calls": {"opens": "<a>"}}}, "unknown key `opens`"),
+        ({"fields": {"tool_calls": {"open": ""}}}, "tool_calls.open: expected a string"),
+        ({"fields": {"tool_calls": {"opens": "<a>"}}}, "unknown key 'opens'; did you mean 'open'"),
         ({"fields": {"tool_calls": {"content": "json"}}}, "calls need `open`"),
         (template({"open_pattern": "(?P<name>["}), "no regular expression"),
         (template({"open_pattern": "(?P<zone>a)"}), "the group zone"),
@@ -132,7 +132,7 @@ def test_reasoning_that_the_prompt_opens_is_found_by_its_closer() -> None:
             "string_delims: strings that open and close differently",
         ),
         (template(SAMPLES["an object"][0], mood={"open": "<m>"}), "fields.mood: the field is not known"),
-        ([], "an object is expected"),
+        ([], "expected an object, got an array"),
     ],
 )
 def test_what_is_wrong_or_cannot_be_expressed_is_named(spec: Any, named: str) -> None:

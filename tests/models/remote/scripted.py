@@ -80,7 +80,7 @@ def remote(
 ) -> RemoteModel:
     """A model at this server, or at several; as that of a provider, where one is named."""
     dialect = dialect_named(api)
-    known = providers()[provider] if provider else Provider("")
+    known = providers()[provider] if provider else Provider("", "")
     servers = [server] if isinstance(server, str | Scripted) else server
     urls = [dialect.base_url(server if isinstance(server, str) else server.url) for server in servers]
     upstream = Upstream(urls, headers=dialect.headers("secret-key"), retry_policy=QUICK)

@@ -162,20 +162,20 @@ def test_keys_that_only_other_hosts_understand_are_skipped():
         ({"url": "https://x", "oauth": {"client_secrett": "x"}}, "did you mean client_secret?"),
         ({}, "either command or url"),
         ({"command": "x", "url": "https://x"}, "either command or url"),
-        ({"command": 3}, "expected text"),
-        ({"command": "x", "args": "a b"}, "expected a list"),
-        ({"command": "x", "args": [None]}, "expected text"),
-        ({"command": "x", "env": ["A=1"]}, "expected a table"),
-        ({"command": "x", "trust": "yes"}, "expected true or false"),
-        ({"command": "x", "timeout": "5"}, "expected a number of seconds"),
-        ({"command": "x", "timeout": 0}, "expected a number of seconds"),
-        ({"command": "x", "timeout": True}, "expected a number of seconds"),
+        ({"command": 3}, "expected a string"),
+        ({"command": "x", "args": "a b"}, "expected an array"),
+        ({"command": "x", "args": [None]}, "expected a string"),
+        ({"command": "x", "env": ["A=1"]}, "expected an object"),
+        ({"command": "x", "trust": "yes"}, "expected a boolean"),
+        ({"command": "x", "timeout": "5"}, "expected a number"),
+        ({"command": "x", "timeout": 0}, "must be at least"),
+        ({"command": "x", "timeout": True}, "expected a number, got a boolean"),
         ({"command": "x", "prefix": "sometimes"}, "expected one of auto, always, never"),
         ({"command": "x", "protocol": "new"}, "protocol is auto, legacy or a version"),
         ({"command": "x", "approval": "maybe"}, "expected one of auto, ask, deny"),
         ({"command": "x", "approval": {"a": "perhaps"}}, "expected one of auto, ask, deny"),
         ({"url": "https://x", "type": "carrier-pigeon"}, "expected one of stdio, http"),
-        ({"url": "https://x", "oauth": "please"}, "expected a table"),
+        ({"url": "https://x", "oauth": "please"}, "expected an object"),
         ({"url": "https://x", "oauth": {"grant": "password"}}, "expected one of authorization_code, client_credentials"),
         ({"command": "${NOT_THERE}"}, "there is no environment variable NOT_THERE"),
     ],
@@ -189,10 +189,10 @@ def test_what_cannot_be_meant_is_told_with_its_place(entry: dict[str, Any], comp
 @pytest.mark.parametrize(
     ("document", "complaint"),
     [
-        ([], "expected a table"),
+        ([], "expected an object"),
         ({}, "mcpServers"),
-        ({"mcpServers": []}, "expected a table"),
-        ({"mcpServers": {"s": "x"}}, "expected a table"),
+        ({"mcpServers": []}, "expected an object"),
+        ({"mcpServers": {"s": "x"}}, "expected an object"),
         ({"mcpServers": {"a b": {"command": "x"}}}, "a name is"),
     ],
 )
@@ -213,5 +213,5 @@ def test_a_file_that_cannot_be_read_is_named(tmp_path: Path, name: str, text: st
 def test_a_fault_in_a_file_is_told_with_the_file(tmp_path: Path):
     path = tmp_path / "mcp.json"
     path.write_text('{"mcpServers": {"s": {"comand": "x"}}}')
-    with pytest.raises(UsageError, match=r"mcp\.json: MCP server s: comand: did you mean command"):
+    with pytest.raises(UsageError, match=r"mcp\.json: mcpServers\.s\.comand: did you mean command"):
         load_servers(path, {})

@@ -18,6 +18,7 @@ from typing import Final, cast
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import GrammarRefused, ModelError, PromptTooLong, Rejected, UnknownName, UsageError
+from callsmith.core.types.tables import as_object, as_text
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.engines.completions.llama_server import LlamaServer
 from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, list_models, translate
@@ -32,7 +33,6 @@ from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.upstream import RequestFields
-from callsmith.wire.fields import as_object, as_text
 from callsmith.wire.sse import DONE, FrameReader
 
 logger = logging.getLogger(__name__)

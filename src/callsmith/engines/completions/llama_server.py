@@ -10,6 +10,7 @@ that are parts of one character only the last is told, with all its bytes.
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from callsmith.core.types.tables import as_ids, as_list, as_object, as_text
 from callsmith.core.values import Json, TokenLogprob
 from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, write_sampling
 from callsmith.engines.completions.tokenizer import find_specials
@@ -18,7 +19,7 @@ from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_llama_server
-from callsmith.wire.fields import as_count, as_ids, as_list, as_object, as_text, counted
+from callsmith.wire.fields import as_count, counted
 
 
 class LlamaServer(CompletionServer):

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError, list_names, shorten
+from callsmith.core.types.tables import as_list, as_object, as_text
 from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
 from callsmith.engines.completions.tokenizer import find_specials
 from callsmith.engines.port import EngineInfo
@@ -17,7 +18,7 @@ from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields
 from callsmith.wire.errors import reported_error
-from callsmith.wire.fields import as_count, as_list, as_object, as_text
+from callsmith.wire.fields import as_count
 
 Object: TypeAlias = Mapping[str, Json]
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from callsmith.core.errors import Rejected
+from callsmith.core.types.tables import as_ids, as_list, as_object, as_text
 from callsmith.core.values import Json, TokenLogprob
 from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, write_sampling
 from callsmith.engines.completions.tokenizer import find_tokenizer_files
@@ -20,7 +21,7 @@ from callsmith.engines.completions.tokens import read_token
 from callsmith.engines.port import EngineInfo
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import RequestFields, for_sglang
-from callsmith.wire.fields import as_count, as_ids, as_list, as_object, as_text, counted
+from callsmith.wire.fields import as_count, counted
 
 
 class Sglang(CompletionServer):

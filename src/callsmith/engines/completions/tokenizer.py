@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import Final
 from urllib.parse import urlsplit
 
+from callsmith.core.types.tables import as_list, as_object, as_text
 from callsmith.core.values import Json
 from callsmith.engines.port import EngineInfo
-from callsmith.wire.fields import as_list, as_object, as_text
 
 _SEPARATOR: Final = "\ufdd1\ufdd2"  # noncharacters, which no token has
 _LOOK: Final = re.compile(r"[<\[\]{|]\S*\w\S*[>\[\]}|]")

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal, TypeAlias
 
-from callsmith.evals.check.answer import mapping, objects, text_of
+from callsmith.core.types.tables import as_object, as_objects, as_text
 from callsmith.evals.check.exchange import Exchange
 
 ServerKind: TypeAlias = Literal[
@@ -64,10 +64,10 @@ def identify(listed: Exchange, answered: Sequence[Exchange] = ()) -> ServerKind:
         return "LiteLLM"
     if listed.headers.get("server", "").startswith("callsmith"):
         return "callsmith"
-    if any(text_of(mapping(one.json()).get("model")).endswith("@main") for one in answered):
+    if any(as_text(as_object(one.json()).get("model")).endswith("@main") for one in answered):
         return "transformers serve"
-    for one in objects(mapping(listed.json()).get("data")):
-        if kind := _OWNERS.get(text_of(one.get("owned_by"))):
+    for one in as_objects(as_object(listed.json()).get("data")):
+        if kind := _OWNERS.get(as_text(one.get("owned_by"))):
             return kind
     return "unknown"
 

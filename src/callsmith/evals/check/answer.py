@@ -48,18 +48,3 @@ class Answer:
         """What two answers to one question have in common, if they are alike: not the ids."""
         calls = [(call.name, call.text if call.arguments is None else call.arguments) for call in self.calls]
         return self.text.strip(), calls, self.finish
-
-
-def objects(value: Any) -> list[dict[str, Any]]:
-    """The objects of what should be an array of them."""
-    return (
-        [cast(dict[str, Any], one) for one in cast(list[Any], value) if isinstance(one, dict)] if isinstance(value, list) else []
-    )
-
-
-def mapping(value: Any) -> dict[str, Any]:
-    return cast(dict[str, Any], value) if isinstance(value, dict) else {}
-
-
-def text_of(value: Any) -> str:
-    return value if isinstance(value, str) else ""

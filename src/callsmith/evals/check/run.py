@@ -10,10 +10,10 @@ from pkgutil import iter_modules
 from typing import Literal, TypeAlias
 
 from callsmith.core.errors import ModelError, UnknownName, UsageError
+from callsmith.core.types.tables import as_object, as_objects, as_text
 from callsmith.core.values import Json
 from callsmith.evals.check import probes
 from callsmith.evals.check.advice import ServerKind, identify
-from callsmith.evals.check.answer import mapping, objects, text_of
 from callsmith.evals.check.dialects.anthropic import ANTHROPIC
 from callsmith.evals.check.dialects.chat import CHAT
 from callsmith.evals.check.dialects.dialect import CheckedDialect
@@ -205,7 +205,7 @@ async def _verdict(context: ProbeContext, one: Probe) -> tuple[Verdict, Exceptio
 
 
 def _first_model(target: Target, listed: Exchange) -> str:
-    names = [text_of(one.get("id")) or text_of(one.get("name")) for one in objects(mapping(listed.json()).get("data"))]
+    names = [as_text(one.get("id")) or as_text(one.get("name")) for one in as_objects(as_object(listed.json()).get("data"))]
     if not names or not names[0]:
         perhaps = "" if target.key else ", or give it a key with --key"
         raise UsageError(

@@ -5,6 +5,7 @@ import re
 from dataclasses import dataclass
 from typing import Any, cast
 
+from callsmith.core.types.tables import Table, error_at
 from callsmith.formats.algebra import (
     ARGS,
     ID,
@@ -26,7 +27,6 @@ from callsmith.formats.algebra import (
     Thinks,
     literals_of,
 )
-from callsmith.formats.huggingface.checks import Table, error_at, read_table
 from callsmith.formats.huggingface.patterns import (
     Ahead,
     Choices,
@@ -49,10 +49,11 @@ REASONING = ("reasoning_content", "reasoning", "thinking")
 
 def format_from_response_template(template: Any, name: str = "response-template") -> Format:
     """Read a response template; a `UsageError` names the part that is wrong, or that no format can express."""
-    table = read_table(template, "response_template", TEMPLATE_KEYS)
-    if table.get("version", 1) != 1:
-        raise error_at("response_template", f"version {table['version']!r} is not known; 1 is")
-    fields = {key: _read_field(key, one) for key, one in read_table(table.get("fields"), "response_template.fields").items()}
+    table = Table.of(template, "response_template").check_keys(TEMPLATE_KEYS)
+    if table.data.get("version", 1) != 1:
+        raise error_at("response_template", f"version {table.get('version')!r} is not known; 1 is")
+    written = table.required_object("fields")
+    fields = {key: _read_field(written.required_object(key)) for key in written.data}
     if "tool_calls" not in fields:
         raise error_at("response_template.fields", "there are no `tool_calls`, so it says nothing of how calls are written")
     parts: list[Part] = [_read_calls(fields["tool_calls"])]
@@ -75,7 +76,7 @@ def format_from_tokenizer_config(text: str) -> Format:
         config = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise error_at("the file", f"it is not JSON: {error}") from error
-    table = read_table(config, "the file")
+    table = Table.of(config, "the file").data
     if "fields" not in table and "response_template" not in table:
         raise error_at("the file", "it holds no response_template")
     return format_from_response_template(table.get("response_template", table))
@@ -94,32 +95,27 @@ class _Field:
     each: bool
 
 
-def _read_field(name: str, value: Any) -> _Field:
-    where = f"response_template.fields.{name}"
-    table = read_table(value, where, FIELD_KEYS)
+def _read_field(table: Table) -> _Field:
+    table.check_keys(FIELD_KEYS)
     return _Field(
-        where,
-        _read_marker(table, "open", where),
-        _read_marker(table, "close", where),
-        table.get("content", "text"),
-        read_table(table.get("content_args", {}), f"{where}.content_args"),
+        table.path,
+        _read_marker(table, "open"),
+        _read_marker(table, "close"),
+        table.data.get("content", "text"),
+        table.object("content_args") or Table({}, table.at("content_args")),
         table.get("transform"),
-        bool(table.get("transform_each", False)),
+        bool(table.get("transform_each")),
     )
 
 
-def _read_marker(table: Table, key: str, where: str) -> Pattern | None:
-    literal, pattern = table.get(key), table.get(f"{key}_pattern")
+def _read_marker(table: Table, key: str) -> Pattern | None:
+    literal, pattern = table.get(key), table.text(f"{key}_pattern")
     texts = cast("list[Any]", literal if isinstance(literal, list) else [literal])
     if literal is not None and (pattern is not None or not texts or not all(isinstance(one, str) and one for one in texts)):
-        raise error_at(f"{where}.{key}", f"a string or a list of strings is expected, and no {key}_pattern beside it")
+        raise table.error(key, f"expected a string or an array of strings, and no {key}_pattern beside it")
     if literal is not None:
-        return literal_pattern(tuple(texts), f"{where}.{key}")
-    if pattern is None:
-        return None
-    if not isinstance(pattern, str):
-        raise error_at(f"{where}.{key}_pattern", "a string is expected")
-    return take_apart(pattern, f"{where}.{key}_pattern")
+        return literal_pattern(tuple(texts), table.at(key))
+    return None if pattern is None else take_apart(pattern, table.at(f"{key}_pattern"))
 
 
 def _nodes(pattern: Pattern | None) -> Nodes:
@@ -163,7 +159,7 @@ def _read_reasoning(field: _Field, anchor: str) -> list[Thinks]:
             raise error_at(field.where, "neither `open` nor the end of `start_anchor` shows what opens the reasoning")
         openers = [(opening,)]
     ended_by_calls = field.close is not None and any(isinstance(item, Ahead) for way in field.close.ways for item in way)
-    if field.args.get("strip", True):
+    if field.args.data.get("strip", True):
         openers = [(*opener[:-1], _with_space(opener[-1], "", "\n")) for opener in openers]
         closer = (_with_space(closer[0], "\n", ""), *closer[1:])
     return [Thinks(_bare(opener), _bare(closer), ended_by_calls) for opener in openers]
@@ -291,7 +287,7 @@ def _read_body(field: _Field, opener: Nodes) -> tuple[Nodes, Spelling]:
     if field.content != "json" or not {"name", "arguments"} <= roots.keys() or any("." in path for path in roots.values()):
         what = "a name must be captured by `(?P<name>…)`, or be a key of JSON content"
         raise error_at(f"{field.where}.transform", what)
-    if field.args:
+    if field.args.data:
         raise error_at(f"{field.where}.content_args", "around a name, only plain JSON can be expressed")
     holes = {"id": ID, "name": NAME, "arguments": ARGS}
     return (Obj(tuple((roots[key], hole) for key, hole in holes.items() if key in roots)),), JSON
@@ -301,11 +297,11 @@ def _paths(field: _Field) -> dict[str, str]:
     """Where the transformation takes name, arguments and id from: `name`, `content`, `content.key`."""
     where = f"{field.where}.transform"
     whole = field.transform if field.transform is not None else {"function": "{content}"}
-    transform = read_table(whole, where, ("type", "function", "id"))
+    transform = Table.of(whole, where).check_keys(("type", "function", "id")).data
     function = transform.get("function")
     if function == "{content}":
         function = {key: f"{{content.{key}}}" for key in ("name", "arguments")}
-    found = dict(read_table(function, f"{where}.function", ("name", "arguments")))
+    found = dict(Table.of(function, f"{where}.function").check_keys(("name", "arguments")).data)
     found |= {"id": transform["id"]} if "id" in transform else {}
     paths = {key: re.fullmatch(r"\{([\w.]+)\}", value) for key, value in found.items() if isinstance(value, str)}
     if len(paths) < len(found) or not all(paths.values()) or not {"name", "arguments"} <= paths.keys():

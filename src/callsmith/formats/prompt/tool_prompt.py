@@ -20,6 +20,7 @@ from typing import Any, Final, Literal, TypeAlias, cast, get_args
 
 from callsmith.core.errors import UsageError
 from callsmith.core.types.field_checks import check_fields
+from callsmith.core.types.tables import as_object
 from callsmith.core.values import Call, Message, Tool
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
@@ -157,13 +158,13 @@ _PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean"
 
 
 def _python_type(schema: Any) -> str:
-    row = _mapping(schema)
+    row = as_object(schema)
     if isinstance(values := row.get("enum"), list):
         return f"Literal[{', '.join(map(repr, cast('list[Any]', values)))}]"
     kinds: Any = row.get("type")
     if isinstance(kinds, list):
         return " | ".join(_PYTHON_TYPES.get(str(one), "Any") for one in cast("list[Any]", kinds))
-    if kinds == "array" and (item := _mapping(row.get("items"))):
+    if kinds == "array" and (item := as_object(row.get("items"))):
         return f"list[{_python_type(item)}]"
     if isinstance(several := row.get("anyOf"), list):
         return " | ".join(dict.fromkeys(_python_type(one) for one in cast("list[Any]", several)))
@@ -171,14 +172,14 @@ def _python_type(schema: Any) -> str:
 
 
 def _default(schema: Any, is_required: bool) -> str:
-    return "" if is_required else f" = {_mapping(schema).get('default')!r}"
+    return "" if is_required else f" = {as_object(schema).get('default')!r}"
 
 
 def _about(schema: Any) -> str:
     """What is said of a parameter: its description, and the properties of an object."""
-    row = _mapping(schema)
-    inner = row if row.get("properties") else _mapping(row.get("items"))
-    fields = _mapping(inner.get("properties"))
+    row = as_object(schema)
+    inner = row if row.get("properties") else as_object(row.get("items"))
+    fields = as_object(inner.get("properties"))
     shape = f"keys: {', '.join(f'{key} ({_python_type(one)})' for key, one in fields.items())}" if fields else ""
     return _unquoted(" ".join(filter(None, (" ".join(str(row.get("description") or "").split()), shape))))
 
@@ -191,10 +192,6 @@ def _unquoted(text: str) -> str:
 def _filled(text: str, **places: str) -> str:
     """The text with its places filled; what is put there may look like a place itself."""
     return re.sub(rf"\{{({'|'.join(places)})\}}", lambda place: places[place[1]], text)
-
-
-def _mapping(value: Any) -> Mapping[str, Any]:
-    return cast("Mapping[str, Any]", value) if isinstance(value, Mapping) else {}
 
 
 def _first_line(tool: Tool) -> str:

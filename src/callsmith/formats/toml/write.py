@@ -3,7 +3,7 @@
 import re
 from dataclasses import fields
 from typing import Any as AnyType
-from typing import cast
+from typing import TypeAlias, cast
 
 from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import (
@@ -24,8 +24,9 @@ from callsmith.formats.algebra import (
     Spelling,
     Thinks,
 )
-from callsmith.formats.toml.read import HOLE_PATTERN, NAMED_VALUES, SPELLINGS, Table, split_holes
+from callsmith.formats.toml.read import HOLE_PATTERN, NAMED_VALUES, SPELLINGS, split_holes
 
+Table: TypeAlias = dict[str, AnyType]
 MAX_WIDTH = 110
 
 

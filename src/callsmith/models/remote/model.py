@@ -20,6 +20,7 @@ from callsmith.core.events import ModelEvent, Report, Stopped
 from callsmith.core.ports import ModelInfo
 from callsmith.core.types.call_ids import CallIds
 from callsmith.core.types.model_step import ModelStep
+from callsmith.core.types.tables import as_list, as_object
 from callsmith.core.values import Call, Choice, ChoicePolicy, InReasoning, Json, Request, Sampling, Tool
 from callsmith.engines.lru import LRU
 from callsmith.engines.port import with_defaults
@@ -43,7 +44,7 @@ from callsmith.models.remote.answer import (
     refuses_model,
     refuses_tools,
 )
-from callsmith.wire.fields import as_count, as_list, as_object
+from callsmith.wire.fields import as_count
 from callsmith.wire.signed import Signed
 from callsmith.wire.upstream.dialects import UpstreamDialect
 from callsmith.wire.upstream.quirks import Quirks, ToolNames, fit_names, fit_request, names_of

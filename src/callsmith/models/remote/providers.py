@@ -7,31 +7,25 @@ Ours are in `providers.toml`; TOML files of the same shape in the folder `provid
 
 import os
 import re
-import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
-from typing import Any, Final, cast, get_args
+from typing import Final
 
 from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.serialize import load
+from callsmith.core.types.tables import Table, parse_toml
+from callsmith.core.values import Json
 from callsmith.engines.upstream import split_urls
 from callsmith.models.plugins import user_files
 from callsmith.wire.upstream.dialects import DIALECTS, dialect_named
-from callsmith.wire.upstream.quirks import CHOICES, SAMPLING, GrammarFields, History, Kind, Quirks, Switch
+from callsmith.wire.upstream.quirks import SAMPLING, Quirks
 
 KEY_VARIABLE: Final = "CALLSMITH_UPSTREAM_KEY"  # where a provider has no variable of its own
 _KEYS: Final = ("url", "url_variable", "key", "api", "formats")
 _URL: Final = re.compile(r"(?:(?P<provider>[a-z][a-z0-9_-]+)\+)?(?P<url>https?://[^#\s]+)(?:#(?P<model>.*))?")
 _IS_HERE: Final = re.compile(r"https?://localhost\b")
-_WORDS: Final[Mapping[str, tuple[str, ...]]] = {  # what a quirk may be, or have in its list
-    "choices": CHOICES,
-    "sampling": SAMPLING,
-    "outputs": get_args(Kind),
-    "switch": get_args(Switch),
-    "history": get_args(History),
-    "grammar": get_args(GrammarFields),
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +33,7 @@ class Provider:
     """A server or service. `key` and `url_variable` name environment variables; `quirks` are by dialect."""
 
     name: str
-    url: str = ""
+    url: str
     url_variable: str = ""
     key: str = ""
     api: str = "chat"
@@ -63,7 +57,7 @@ class RemoteSpec:
 def parse_spec(spec: str) -> RemoteSpec | None:
     """The remote model that a spec names; None if it names none."""
     if found := _URL.fullmatch(spec):
-        provider = _provider(found["provider"]) if found["provider"] else Provider("")
+        provider = _provider(found["provider"]) if found["provider"] else Provider("", "")
         return RemoteSpec(provider, split_urls(found["url"]), found["model"] or "", is_own=True)
     name, colon, model = spec.partition(":")
     if not colon or name not in providers():
@@ -95,11 +89,7 @@ def providers() -> Mapping[str, Provider]:
 
 def providers_in(text: str) -> dict[str, Provider]:
     """The providers of a TOML text. What does not exist is an error here, not when it is needed."""
-    try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
-        raise UsageError(f"not TOML: {error}") from error
-    return {name: _read_provider(name, table) for name, table in tables.items()}
+    return {name: _read_provider(name, table) for name, table in parse_toml(text).items()}
 
 
 def _provider(name: str) -> Provider:
@@ -108,42 +98,11 @@ def _provider(name: str) -> Provider:
     return providers()[name]
 
 
-def _read_provider(name: str, table: Any) -> Provider:
-    if not isinstance(table, dict):
-        raise UsageError(f"expected tables of providers, and {name!r} is none: [{name}]")
-    row = cast("Mapping[str, Any]", table)
-    for key in row:
-        if key not in _KEYS and key not in DIALECTS:
-            raise UsageError(f"provider {name!r}: unknown key {key!r}; allowed: {', '.join((*_KEYS, *DIALECTS))}")
-    if not row.get("url"):
-        raise UsageError(f"provider {name!r} needs a `url`")
-    quirks = {dialect: _read_quirks(f"{name}.{dialect}", row[dialect]) for dialect in DIALECTS if dialect in row}
-    return Provider(
-        name,
-        url=row["url"],
-        url_variable=row.get("url_variable", ""),
-        key=row.get("key", ""),
-        api=dialect_named(row.get("api", "chat")).name,
-        formats=tuple(row.get("formats", ())),
-        quirks=quirks,
-    )
-
-
-def _read_quirks(where: str, table: Any) -> Quirks:
-    if not isinstance(table, dict):
-        raise UsageError(f"[{where}] is no table")
-    known = {one.name: one for one in fields(Quirks)}
-    given: dict[str, Any] = {}
-    for key, value in cast("Mapping[str, Any]", table).items():
-        if key not in known:
-            raise UsageError(f"[{where}]: unknown key {key!r}; allowed: {', '.join(known)}")
-        default = getattr(Quirks(), key)
-        made = tuple(cast("list[Any]", value)) if isinstance(value, list) else value
-        if type(made) is not type(default):
-            raise UsageError(f"[{where}]: `{key}` must be like {default!r}")
-        words = cast("tuple[str, ...]", made) if isinstance(made, tuple) else (made,)
-        for word in words if key in _WORDS else ():
-            if word not in _WORDS[key]:
-                raise UnknownName(f"word for `{key}` in [{where}]", str(word), _WORDS[key])
-        given[key] = made
-    return Quirks(**given)
+def _read_provider(name: str, table: Json) -> Provider:
+    place = f"provider {name}"
+    row = dict(Table.of(table, place).check_keys((*_KEYS, *DIALECTS)).data)
+    quirks = {one: load(Quirks, row.pop(one), f"{place}.{one}") for one in DIALECTS if one in row}
+    provider = load(Provider, {"name": name, **row}, place)
+    for unknown in {name for one in quirks.values() for name in one.sampling if name not in SAMPLING}:
+        raise UnknownName(f"sampling field (in {place})", unknown, SAMPLING)
+    return replace(provider, api=dialect_named(provider.api).name, quirks=quirks)

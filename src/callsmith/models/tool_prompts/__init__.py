@@ -3,14 +3,13 @@
 A file's name is the name of the tool prompt; one of the user's replaces ours of the same name.
 """
 
-import tomllib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
-from typing import Any
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.serialize import load
+from callsmith.core.types.tables import parse_toml
 from callsmith.formats import format_named
 from callsmith.formats.prompt.tool_prompt import ToolPrompt
 from callsmith.models.plugins import load_formats, user_files
@@ -37,12 +36,12 @@ def tool_prompts() -> Mapping[str, ToolPrompt]:
 def read_tool_prompt(text: str, name: str, place: str = "") -> ToolPrompt:
     """The tool prompt in a TOML text. What does not exist is an error here, not when it is needed."""
     try:
-        row: dict[str, Any] = tomllib.loads(text)
+        row = parse_toml(text)
         if "name" in row:
             raise UsageError("`name` is not for the file to say: it is what the file is called", field="name")
         made = load(ToolPrompt, {"name": name, **row})
         if made.format:
             format_named(made.format)
-    except (tomllib.TOMLDecodeError, UsageError) as error:
+    except UsageError as error:
         raise UsageError(f"{place or f'tool prompt {name!r}'}: {error}") from error
     return made

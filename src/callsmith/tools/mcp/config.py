@@ -11,14 +11,16 @@ In TOML the tables are `[mcpServers.files]`; `servers`, as in VS Code, is read t
 import difflib
 import json
 import re
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, replace
+from math import inf
 from pathlib import Path
-from typing import Any, Literal, TypeAlias, cast, get_args
+from typing import Literal, TypeAlias, get_args
 
 from callsmith.core.approval import Rule, Verdict
 from callsmith.core.errors import UsageError
+from callsmith.core.serialize import load
+from callsmith.core.types.tables import Table, kind, parse_toml
 from callsmith.core.values import Json
 from callsmith.tools.wrap.naming import Prefix
 
@@ -52,6 +54,7 @@ includeTools deny disabledTools excludeTools env headers oauth trust approval ti
 max_message_bytes max_tools max_definition_bytes pin disabled enabled"""
 _KEYS = frozenset(_SPELLED.split())
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
+_PREFIXES: tuple[Prefix, ...] = get_args(Prefix)
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,8 +155,8 @@ def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerConf
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     try:
-        document = tomllib.loads(text) if path.suffix == ".toml" else json.loads(text)
-    except ValueError as error:
+        document = parse_toml(text) if path.suffix == ".toml" else json.loads(text)
+    except (ValueError, UsageError) as error:
         raise UsageError(f"{path} cannot be read: {error}") from error
     try:
         pins = str(path.with_suffix(".pins.json"))
@@ -164,171 +167,116 @@ def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerConf
 
 def read_servers(document: Json, environment: Mapping[str, str] | None = None) -> tuple[ServerConfig, ...]:
     """The servers of a configuration, without those that are disabled."""
-    whole = _table(document, "the configuration")
-    if isinstance(whole.get("mcp"), Mapping) and not any(name in whole for name in SECTIONS):
-        whole = _table(whole["mcp"], "mcp")  # the settings of VS Code
-    sections = [name for name in SECTIONS if name in whole]
+    whole = Table.of(document, "the configuration")
+    if isinstance(whole.get("mcp"), Mapping) and not any(name in whole.data for name in SECTIONS):
+        whole = Table.of(whole.get("mcp"), "mcp")  # the settings of VS Code
+    sections = [name for name in SECTIONS if name in whole.data]
     if not sections:
-        keys = ", ".join(map(repr, whole)) or "nothing"
+        keys = ", ".join(map(repr, whole.data)) or "nothing"
         raise UsageError(f'no "mcpServers" (or "servers", as in VS Code) in the configuration, but {keys}', field="mcpServers")
     if len(sections) > 1:
         raise UsageError(f"the configuration has both {sections[0]} and {sections[1]}: which of them?", field=sections[1])
-    section = sections[0]
-    entries = _table(whole[section], section)
-    read = [_EntryReader(name, _table(entry, f"{section}.{name}"), environment or {}) for name, entry in entries.items()]
-    return tuple(entry.server() for entry in read if not entry.get("disabled", bool, False) and entry.get("enabled", bool, True))
+    entries = _Entry.of(whole.get(sections[0]), sections[0])
+    read = {name: entries.required_object(name) for name in entries.data}
+    return tuple(
+        entry.server(name, environment or {})
+        for name, entry in read.items()
+        if not entry.flag("disabled") and entry.flag("enabled") is not False
+    )
 
 
-class _EntryReader:
-    """An entry of a configuration, read key by key."""
+class _Entry(Table):
+    """An entry of a configuration, read key by key; environment variables in its texts are expanded."""
 
-    def __init__(self, name: str, data: Mapping[str, Json], environment: Mapping[str, str]) -> None:
-        self._name = name
-        self._data = data
-        self._environment = environment
+    environment: Mapping[str, str] = {}
 
-    def server(self) -> ServerConfig:
-        self._check_keys(_KEYS)
+    def server(self, name: str, environment: Mapping[str, str]) -> ServerConfig:
+        self.environment = environment
+        self._check_spelling(_KEYS)
         url = self._text("url") or self._text("httpUrl") or self._text("serverUrl")
         return ServerConfig(
-            name=self._name,
+            name=name,
             command=self._text("command"),
-            args=self._texts("args"),
+            args=self.texts("args"),
             env=self._named_texts("env"),
             cwd=self._text("cwd") or None,
             url=url,
             headers=self._named_texts("headers"),
             transport=self._transport() if url else "stdio",
             oauth=self._oauth(),
-            trust=self.get("trust", bool, False),
+            trust=self.flag("trust") or False,
             approval=self._approval(),
-            allow=self._texts("allow") or self._texts("allowedTools") or self._texts("includeTools") or ("*",),
-            deny=self._texts("deny") + self._texts("disabledTools") + self._texts("excludeTools"),
-            prefix=self._one_of("prefix", Prefix, "auto"),
-            timeout=self._seconds("timeout", STANDARD_TIMEOUT),
-            start_timeout=self._seconds("start_timeout", STANDARD_START),
-            sampling=self.get("sampling", bool, False),
+            allow=self.texts("allow") or self.texts("allowedTools") or self.texts("includeTools") or ("*",),
+            deny=self.texts("deny") + self.texts("disabledTools") + self.texts("excludeTools"),
+            prefix=self.one_of("prefix", _PREFIXES, "auto"),
+            timeout=self._seconds("timeout") or STANDARD_TIMEOUT,
+            start_timeout=self._seconds("start_timeout") or STANDARD_START,
+            sampling=self.flag("sampling") or False,
             protocol=self._text("protocol") or "auto",
-            max_message_bytes=self._count("max_message_bytes", MOST_MESSAGE_BYTES),
-            max_tools=self._count("max_tools", MOST_TOOLS),
-            max_definition_bytes=self._count("max_definition_bytes", MOST_DEFINITION),
-            pin=self.get("pin", bool, False),
+            max_message_bytes=self.integer("max_message_bytes", 1) or MOST_MESSAGE_BYTES,
+            max_tools=self.integer("max_tools", 1) or MOST_TOOLS,
+            max_definition_bytes=self.integer("max_definition_bytes", 1) or MOST_DEFINITION,
+            pin=self.flag("pin") or False,
         )
 
-    def _check_keys(self, known: frozenset[str]) -> None:
-        for key in self._data.keys() - known:
+    def _check_spelling(self, known: frozenset[str]) -> None:
+        for key in self.data.keys() - known:
             if meant := difflib.get_close_matches(key, known, 1, 0.8):
-                raise self._error(key, f"did you mean {meant[0]}?")
-
-    def get(self, key: str, kind: type[Any], standard: Any) -> Any:
-        value = self._data.get(key)
-        if value is None:
-            return standard
-        if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise self._error(key, f"expected {_KINDS[kind]}, found {value!r}")
-        return value
+                raise self.error(key, f"did you mean {meant[0]}?")
 
     def _text(self, key: str) -> str:
-        return self._expand(key, self.get(key, str, ""))
+        return self._expand(key, self.text(key) or "")
 
-    def _texts(self, key: str) -> tuple[str, ...]:
-        values: list[Json] = self.get(key, list, [])
-        return tuple(self._expand(key, self._string(key, value)) for value in values)
+    def texts(self, key: str) -> tuple[str, ...]:
+        return tuple(self._expand(key, value) for value in self.array(key) or ())
 
     def _named_texts(self, key: str) -> dict[str, str]:
-        table: Mapping[str, Json] = self.get(key, dict, {})
-        return {name: self._expand(key, self._string(key, value)) for name, value in table.items()}
+        table = self.object(key)
+        return {name: self._expand(key, value) for name, value in table.data.items()} if table else {}
 
-    def _string(self, key: str, value: Json) -> str:
+    def _expand(self, key: str, value: Json) -> str:
+        """A text with environment variables expanded; a number is one, too."""
         if isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise self._error(key, f"expected text, found {value!r}")
-        return str(value)
-
-    def _expand(self, key: str, text: str) -> str:
-        """The text with environment variables expanded."""
-        if input_reference := _INPUT.search(text):
-            raise self._error(
+            raise self.error(key, f"expected a string, got {kind(value)}")
+        if input_reference := _INPUT.search(str(value)):
+            raise self.error(
                 key, f"nobody can be asked for {input_reference[0]} here; use an environment variable, as in ${{TOKEN}}"
             )
 
-        def value(reference: re.Match[str]) -> str:
+        def expanded(reference: re.Match[str]) -> str:
             name, otherwise = reference.groups()
-            if name in self._environment:
-                return self._environment[name]
+            if name in self.environment:
+                return self.environment[name]
             if otherwise is None:
-                raise self._error(key, f"there is no environment variable {name}")
+                raise self.error(key, f"there is no environment variable {name}")
             return otherwise
 
-        return _VARIABLE.sub(value, text)
+        return _VARIABLE.sub(expanded, str(value))
 
-    def _seconds(self, key: str, standard: float) -> float:
-        value = self._data.get(key)
-        if value is None:
-            return standard
-        if isinstance(value, bool) or not isinstance(value, int | float) or value <= 0:
-            raise self._error(key, f"expected a number of seconds, found {value!r}")
-        return float(value)
-
-    def _count(self, key: str, standard: int) -> int:
-        value: int = self.get(key, int, standard)
-        if value <= 0:
-            raise self._error(key, f"expected a number above 0, found {value!r}")
-        return value
-
-    def _one_of(self, key: str, kind: Any, standard: str) -> Any:
-        value, allowed = self.get(key, str, standard), get_args(kind)
-        if value not in allowed:
-            raise self._error(key, f"expected one of {', '.join(allowed)}, found {value!r}")
-        return value
+    def _seconds(self, key: str) -> float | None:
+        return self.number(key, inf, least=0.001)
 
     def _transport(self) -> Transport:
         spelled = self._text("type") or self._text("transport") or "http"
         if spelled not in _TRANSPORTS:
-            raise self._error("type", f"expected one of {', '.join(_TRANSPORTS)}, found {spelled!r}")
+            raise self.error("type", f"expected one of {', '.join(_TRANSPORTS)}, got {spelled!r}")
         return _TRANSPORTS[spelled]
 
     def _oauth(self) -> OAuth | None:
-        if self._data.get("oauth") is None:
-            return None
-        if self._data["oauth"] is True:
+        if self.get("oauth") is True:
             return OAuth()
-        inner = _EntryReader(self._name, _table(self._data["oauth"], f"mcpServers.{self._name}.oauth"), self._environment)
-        inner._check_keys(_OAUTH_KEYS)
-        return OAuth(
-            client_id=inner._text("client_id"),
-            client_secret=inner._text("client_secret"),
-            scope=inner._text("scope"),
-            grant=inner._one_of("grant", Grant, "authorization_code"),
-            private_key=inner._text("private_key"),
-            algorithm=inner._text("algorithm") or "ES256",
-            client_auth=inner._one_of("client_auth", ClientAuth, "basic"),
-            issuer=inner._text("issuer"),
-            metadata_url=inner._text("metadata_url"),
-            redirect_port=inner.get("redirect_port", int, 0),
-        )
+        table = self.object("oauth")
+        if table is None:
+            return None
+        table.environment = self.environment
+        table._check_spelling(_OAUTH_KEYS)
+        texts = {key: table._expand(key, value) if isinstance(value, str) else value for key, value in table.data.items()}
+        given = {key: value for key, value in texts.items() if value not in ("", None)}
+        return load(OAuth, given, table.path, ignore_unknown=True)
 
     def _approval(self) -> tuple[tuple[str, Verdict], ...]:
         """The verdicts by patterns of names; the lists of tools that other hosts run without asking come first."""
-        names = self._texts("autoApprove") + self._texts("alwaysAllow")
-        free: list[tuple[str, Verdict]] = [(name, "auto") for name in names]
-        value = self._data.get("approval")
-        if value is None:
-            return tuple(free)
-        named = {"*": value} if isinstance(value, str) else _table(value, f"mcpServers.{self._name}.approval")
-        for pattern, verdict in named.items():
-            if verdict not in _VERDICTS:
-                raise self._error("approval", f"expected one of {', '.join(_VERDICTS)} for {pattern!r}, found {verdict!r}")
-            free.append((pattern, verdict))
-        return tuple(free)
-
-    def _error(self, key: str, why: str) -> UsageError:
-        return UsageError(f"MCP server {self._name}: {key}: {why}", field=f"mcpServers.{self._name}.{key}")
-
-
-_KINDS: Mapping[type, str] = {str: "text", bool: "true or false", int: "a number", list: "a list", dict: "a table"}
-
-
-def _table(value: Json, what: str) -> Mapping[str, Json]:
-    if not isinstance(value, Mapping):
-        raise UsageError(f"{what}: expected a table, found {value!r}", field="mcpServers")
-    return cast("Mapping[str, Json]", value)
+        free: list[tuple[str, Verdict]] = [(name, "auto") for name in self.texts("autoApprove") + self.texts("alwaysAllow")]
+        value = self.get("approval")
+        named = Table({"*": value}, self.at("approval")) if isinstance(value, str) else self.object("approval") or Table({})
+        return (*free, *((pattern, named.one_of(pattern, _VERDICTS, "ask")) for pattern in named.data))

@@ -24,7 +24,7 @@ History: TypeAlias = Literal["", "reasoning_content", "reasoning", "signed"]
 Kind: TypeAlias = Literal["json_object", "schema", "structured"]
 GrammarFields: TypeAlias = Literal["", "vllm", "sglang", "llama-server"]
 SAMPLING: Final = tuple(field.name for field in fields(Sampling))
-CHOICES: Final = ("auto", "none", "required", "named", "allowed")
+ChoiceKind: TypeAlias = Literal["auto", "none", "required", "named", "allowed"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +43,7 @@ class Quirks:
     """
 
     tools: bool = True
-    choices: tuple[str, ...] = CHOICES
+    choices: tuple[ChoiceKind, ...] = get_args(ChoiceKind)
     parallel: bool = True
     strict: bool = True
     sampling: tuple[str, ...] = SAMPLING

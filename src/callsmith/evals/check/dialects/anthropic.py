@@ -1,9 +1,11 @@
 """Anthropic's Messages."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from callsmith.evals.check.answer import Answer, AnsweredCall, mapping, objects, text_of
+from callsmith.core.types.tables import as_object, as_objects, as_text
+from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect, json_frames, sse_frames, whole
 
 _FINISHES = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "calls"}
@@ -13,17 +15,17 @@ def _read_whole(answer: Answer) -> None:
     body = whole(answer)
     if body.get("type") != "message" or body.get("role") != "assistant":
         answer.fault("frames", "the answer is no message of the assistant")
-    for block in objects(body.get("content")):
+    for block in as_objects(body.get("content")):
         match block.get("type"):
             case "text":
-                answer.text += text_of(block.get("text"))
+                answer.text += as_text(block.get("text"))
             case "thinking":
-                answer.thoughts += text_of(block.get("thinking"))
+                answer.thoughts += as_text(block.get("thinking"))
             case "tool_use":
                 if not isinstance(block.get("input"), dict):
                     answer.fault("arguments", "the input of a call is no object")
                 written = json.dumps(block.get("input"), ensure_ascii=False)
-                answer.calls.append(AnsweredCall(text_of(block.get("name")), written, text_of(block.get("id"))))
+                answer.calls.append(AnsweredCall(as_text(block.get("name")), written, as_text(block.get("id"))))
             case _:
                 pass
     _end(answer, body.get("stop_reason"))
@@ -36,7 +38,7 @@ def _read_stream(answer: Answer) -> None:
     seen = list[str]()
     reason: object = None
     for name, event in json_frames(answer, sse_frames(answer)):
-        kind = text_of(event.get("type"))
+        kind = as_text(event.get("type"))
         if name != kind:
             answer.fault("frames", f"the event {name!r} has the type {kind!r}")
         if kind == "ping":
@@ -51,15 +53,15 @@ def _read_stream(answer: Answer) -> None:
                 if open_block is not None or event.get("index") != len(blocks):
                     answer.fault("indices", "the blocks are not numbered in their order, one at a time")
                 open_block = len(blocks)
-                blocks[open_block] = _begin(answer, mapping(event.get("content_block")))
+                blocks[open_block] = _begin(answer, as_object(event.get("content_block")))
             case "content_block_delta":
                 if event.get("index") != open_block:
                     answer.fault("indices", "a delta belongs to no open block")
-                _add(answer, blocks.get(open_block if open_block is not None else -1), mapping(event.get("delta")))
+                _add(answer, blocks.get(open_block if open_block is not None else -1), as_object(event.get("delta")))
             case "content_block_stop":
                 open_block = None
             case "message_delta":
-                reason = mapping(event.get("delta")).get("stop_reason") or reason
+                reason = as_object(event.get("delta")).get("stop_reason") or reason
                 answer.usage = event.get("usage") if isinstance(event.get("usage"), dict) else answer.usage
             case _:
                 pass
@@ -71,19 +73,19 @@ def _read_stream(answer: Answer) -> None:
     _end(answer, reason)
 
 
-def _begin(answer: Answer, block: dict[str, Any]) -> AnsweredCall | None:
+def _begin(answer: Answer, block: Mapping[str, Any]) -> AnsweredCall | None:
     if block.get("type") != "tool_use":
-        answer.text += text_of(block.get("text"))
+        answer.text += as_text(block.get("text"))
         return None
     if block.get("input") not in ({}, None):
         answer.fault("order", "a call begins with its input, which its deltas repeat")
-    return AnsweredCall(text_of(block.get("name")), "", text_of(block.get("id")))
+    return AnsweredCall(as_text(block.get("name")), "", as_text(block.get("id")))
 
 
-def _add(answer: Answer, call: AnsweredCall | None, delta: dict[str, Any]) -> None:
-    answer.text += text_of(delta.get("text"))
-    answer.thoughts += text_of(delta.get("thinking"))
-    if piece := text_of(delta.get("partial_json")):
+def _add(answer: Answer, call: AnsweredCall | None, delta: Mapping[str, Any]) -> None:
+    answer.text += as_text(delta.get("text"))
+    answer.thoughts += as_text(delta.get("thinking"))
+    if piece := as_text(delta.get("partial_json")):
         if call is None:
             answer.fault("order", "JSON comes for a block that is no call")
         else:

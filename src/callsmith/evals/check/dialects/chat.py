@@ -1,8 +1,10 @@
 """Chat Completions."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from callsmith.evals.check.answer import Answer, AnsweredCall, mapping, objects, text_of
+from callsmith.core.types.tables import as_object, as_objects, as_text
+from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect, json_frames, sse_frames, whole
 from callsmith.wire.sse import DONE
 
@@ -11,21 +13,21 @@ _FINISHES = {"tool_calls": "calls", "function_call": "calls"}
 
 def _read_whole(answer: Answer) -> None:
     body = whole(answer)
-    choices = objects(body.get("choices"))
+    choices = as_objects(body.get("choices"))
     if len(choices) != 1:
         answer.fault("frames", f"one choice was asked for, and there are {len(choices)}")
         return
-    message = mapping(choices[0].get("message"))
+    message = as_object(choices[0].get("message"))
     if message.get("role") != "assistant":
         answer.fault("frames", f"the role of the message is {message.get('role')!r}")
-    answer.text, answer.thoughts = text_of(message.get("content")), _thoughts(message)
-    for call in objects(message.get("tool_calls")):
+    answer.text, answer.thoughts = as_text(message.get("content")), _thoughts(message)
+    for call in as_objects(message.get("tool_calls")):
         _check_kind(answer, call)
-        function = mapping(call.get("function"))
+        function = as_object(call.get("function"))
         if not isinstance(function.get("arguments"), str):
             answer.fault("arguments", "the arguments of a call are not a string of JSON")
-        name, text = text_of(function.get("name")), text_of(function.get("arguments"))
-        answer.calls.append(AnsweredCall(name, text, text_of(call.get("id"))))
+        name, text = as_text(function.get("name")), as_text(function.get("arguments"))
+        answer.calls.append(AnsweredCall(name, text, as_text(call.get("id"))))
     _check_ids(answer)
     _finish(answer, choices[0].get("finish_reason"))
     answer.usage = body.get("usage") if isinstance(body.get("usage"), dict) else None
@@ -41,17 +43,17 @@ def _read_stream(answer: Answer) -> None:
         if "error" in chunk:
             answer.fault("frames", f"the stream has an error in it: {str(chunk['error'])[:200]}")
             continue
-        ids.add(text_of(chunk.get("id")))
+        ids.add(as_text(chunk.get("id")))
         if isinstance(chunk.get("usage"), dict):
             answer.usage = chunk["usage"]
-        for choice in objects(chunk.get("choices")):
-            delta = mapping(choice.get("delta"))
+        for choice in as_objects(chunk.get("choices")):
+            delta = as_object(choice.get("delta"))
             said = bool(delta.get("content") or delta.get("tool_calls") or _thoughts(delta))
             if answer.finish and (said or choice.get("finish_reason")):
                 answer.fault("finish", "something comes behind the finish_reason")
-            answer.text += text_of(delta.get("content"))
+            answer.text += as_text(delta.get("content"))
             answer.thoughts += _thoughts(delta)
-            for piece in objects(delta.get("tool_calls")):
+            for piece in as_objects(delta.get("tool_calls")):
                 _add_piece(answer, calls, piece)
             if choice.get("finish_reason"):
                 _finish(answer, choice["finish_reason"])
@@ -63,9 +65,9 @@ def _read_stream(answer: Answer) -> None:
         answer.fault("finish", "there is no finish_reason")
 
 
-def _add_piece(answer: Answer, calls: dict[int, AnsweredCall], piece: dict[str, Any]) -> None:
+def _add_piece(answer: Answer, calls: dict[int, AnsweredCall], piece: Mapping[str, Any]) -> None:
     """Add a delta of a call, as an SDK does it: by its index."""
-    index, function = piece.get("index"), mapping(piece.get("function"))
+    index, function = piece.get("index"), as_object(piece.get("function"))
     if not isinstance(index, int):
         answer.fault("indices", "a delta of a call has no index")
         index = len(calls) if piece.get("id") else max(calls, default=0)
@@ -83,12 +85,12 @@ def _add_piece(answer: Answer, calls: dict[int, AnsweredCall], piece: dict[str, 
         answer.fault("ids", "one call has two ids")
     if function.get("name") and call.name:
         answer.fault("order", "the name of a call comes twice: clients add the pieces up")
-    call.id = call.id or text_of(piece.get("id"))
-    call.name += text_of(function.get("name"))
-    call.text += text_of(function.get("arguments"))
+    call.id = call.id or as_text(piece.get("id"))
+    call.name += as_text(function.get("name"))
+    call.text += as_text(function.get("arguments"))
 
 
-def _check_kind(answer: Answer, call: dict[str, Any]) -> None:
+def _check_kind(answer: Answer, call: Mapping[str, Any]) -> None:
     if call.get("type") != "function":
         answer.fault("order", f'the type of a call is {call.get("type")!r}, not "function"')
 
@@ -107,8 +109,8 @@ def _finish(answer: Answer, reason: object) -> None:
         answer.fault("finish", f"the finish_reason is {reason!r}")
 
 
-def _thoughts(message: dict[str, Any]) -> str:
-    return text_of(message.get("reasoning_content")) or text_of(message.get("reasoning"))
+def _thoughts(message: Mapping[str, Any]) -> str:
+    return as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
 
 
 CHAT = CheckedDialect("chat", "Chat Completions", _read_whole, _read_stream)

@@ -1,12 +1,13 @@
 """What the probes need of a dialect: how it is asked, and how its answers are read."""
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from callsmith.core.types.tables import as_object
 from callsmith.core.values import Json, Request
-from callsmith.evals.check.answer import Answer, mapping
+from callsmith.evals.check.answer import Answer
 from callsmith.evals.check.exchange import Exchange
 from callsmith.wire.signed import NOTHING_SIGNED
 from callsmith.wire.sse import Frame, FrameReader
@@ -40,12 +41,12 @@ class CheckedDialect:
         return answer
 
 
-def whole(answer: Answer) -> dict[str, Any]:
+def whole(answer: Answer) -> Mapping[str, Any]:
     """The object that a whole answer is."""
     value = answer.exchange.json()
     if not isinstance(value, dict):
         answer.fault("frames", "the answer is no JSON object")
-    return mapping(value)
+    return as_object(value)
 
 
 def sse_frames(answer: Answer) -> list[Frame]:
@@ -61,7 +62,7 @@ def sse_frames(answer: Answer) -> list[Frame]:
     return frames
 
 
-def json_frames(answer: Answer, frames: list[Frame]) -> Iterator[tuple[str, dict[str, Any]]]:
+def json_frames(answer: Answer, frames: list[Frame]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The events that are JSON objects, with their names."""
     for frame in frames:
         try:
@@ -70,6 +71,6 @@ def json_frames(answer: Answer, frames: list[Frame]) -> Iterator[tuple[str, dict
             answer.fault("frames", f"an event is no JSON: {frame.data[:80]}")
             continue
         if isinstance(value, dict):
-            yield frame.event, mapping(value)
+            yield frame.event, as_object(value)
         else:
             answer.fault("frames", f"an event is no JSON object: {frame.data[:80]}")

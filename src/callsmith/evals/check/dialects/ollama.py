@@ -1,9 +1,11 @@
 """Ollama's chat."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
-from callsmith.evals.check.answer import Answer, AnsweredCall, mapping, objects, text_of
+from callsmith.core.types.tables import as_object, as_objects, as_text
+from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect, whole
 
 
@@ -15,23 +17,23 @@ def _read_stream(answer: Answer) -> None:
     lines = [line for line in answer.exchange.text.split("\n") if line.strip()]
     for number, line in enumerate(lines, 1):
         try:
-            chunk = mapping(json.loads(line))
+            chunk = as_object(json.loads(line))
         except (ValueError, RecursionError):
             answer.fault("frames", f"a line is no JSON: {line[:80]}")
             continue
         _add(answer, chunk, is_last=number == len(lines))
 
 
-def _add(answer: Answer, chunk: dict[str, Any], *, is_last: bool) -> None:
-    message = mapping(chunk.get("message"))
-    answer.text += text_of(message.get("content"))
-    answer.thoughts += text_of(message.get("thinking"))
-    for call in objects(message.get("tool_calls")):
-        function = mapping(call.get("function"))
+def _add(answer: Answer, chunk: Mapping[str, Any], *, is_last: bool) -> None:
+    message = as_object(chunk.get("message"))
+    answer.text += as_text(message.get("content"))
+    answer.thoughts += as_text(message.get("thinking"))
+    for call in as_objects(message.get("tool_calls")):
+        function = as_object(call.get("function"))
         if not isinstance(function.get("arguments"), dict):
             answer.fault("arguments", "the arguments of a call are no object")
         written = json.dumps(function.get("arguments"), ensure_ascii=False)
-        answer.calls.append(AnsweredCall(text_of(function.get("name")), written, text_of(call.get("id"))))
+        answer.calls.append(AnsweredCall(as_text(function.get("name")), written, as_text(call.get("id"))))
     if chunk.get("done") is not is_last:
         answer.fault("finish", "done is not true in the last object alone")
     if chunk.get("done"):

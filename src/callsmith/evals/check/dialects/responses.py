@@ -1,8 +1,10 @@
 """Responses."""
 
+from collections.abc import Mapping
 from typing import Any
 
-from callsmith.evals.check.answer import Answer, AnsweredCall, mapping, objects, text_of
+from callsmith.core.types.tables import as_object, as_objects, as_text
+from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect, json_frames, sse_frames, whole
 from callsmith.wire.sse import DONE
 
@@ -11,20 +13,20 @@ def _read_whole(answer: Answer) -> None:
     _read_response(answer, whole(answer))
 
 
-def _read_response(answer: Answer, body: dict[str, Any]) -> None:
+def _read_response(answer: Answer, body: Mapping[str, Any]) -> None:
     if body.get("object") != "response":
         answer.fault("frames", f"the object is {body.get('object')!r}")
-    for item in objects(body.get("output")):
+    for item in as_objects(body.get("output")):
         match item.get("type"):
             case "message":
-                answer.text += "".join(text_of(part.get("text")) for part in objects(item.get("content")))
+                answer.text += "".join(as_text(part.get("text")) for part in as_objects(item.get("content")))
             case "reasoning":
-                answer.thoughts += "".join(text_of(part.get("text")) for part in objects(item.get("content")))
+                answer.thoughts += "".join(as_text(part.get("text")) for part in as_objects(item.get("content")))
             case "function_call":
                 if not isinstance(item.get("arguments"), str):
                     answer.fault("arguments", "the arguments of a call are not a string of JSON")
                 answer.calls.append(
-                    AnsweredCall(text_of(item.get("name")), text_of(item.get("arguments")), text_of(item.get("call_id")))
+                    AnsweredCall(as_text(item.get("name")), as_text(item.get("arguments")), as_text(item.get("call_id")))
                 )
             case _:
                 pass
@@ -32,7 +34,7 @@ def _read_response(answer: Answer, body: dict[str, Any]) -> None:
     if not all(ids) or len(set(ids)) != len(ids):
         answer.fault("ids", "a call has no call_id, or one that another has too")
     status = body.get("status")
-    if status == "incomplete" and mapping(body.get("incomplete_details")).get("reason") == "max_output_tokens":
+    if status == "incomplete" and as_object(body.get("incomplete_details")).get("reason") == "max_output_tokens":
         answer.finish = "length"
     elif status == "completed":
         answer.finish = "calls" if answer.calls else "stop"
@@ -44,11 +46,11 @@ def _read_response(answer: Answer, body: dict[str, Any]) -> None:
 
 def _read_stream(answer: Answer) -> None:
     arguments: dict[str, str] = {}
-    texts, expected, last = "", None, {}
+    texts, expected, last = "", None, as_object(None)
     ends = 0
     frames = [frame for frame in sse_frames(answer) if frame.data.strip() != DONE]
     for name, event in json_frames(answer, frames):
-        kind = text_of(event.get("type"))
+        kind = as_text(event.get("type"))
         if name and name != kind:
             answer.fault("frames", f"the event {name} has the type {kind}")
         number = event.get("sequence_number")
@@ -61,15 +63,15 @@ def _read_stream(answer: Answer) -> None:
             answer.fault("finish", f"{kind} comes behind the end")
         match kind:
             case "response.output_text.delta":
-                texts += text_of(event.get("delta"))
+                texts += as_text(event.get("delta"))
             case "response.function_call_arguments.delta":
-                key = text_of(event.get("item_id"))
-                arguments[key] = arguments.get(key, "") + text_of(event.get("delta"))
+                key = as_text(event.get("item_id"))
+                arguments[key] = arguments.get(key, "") + as_text(event.get("delta"))
             case "response.function_call_arguments.done":
-                if arguments.get(text_of(event.get("item_id")), "") != event.get("arguments"):
+                if arguments.get(as_text(event.get("item_id")), "") != event.get("arguments"):
                     answer.fault("arguments", "the deltas of a call do not add up to its arguments")
             case "response.completed" | "response.incomplete" | "response.failed":
-                ends, last = ends + 1, mapping(event.get("response"))
+                ends, last = ends + 1, as_object(event.get("response"))
             case _:
                 pass
     if ends != 1:

@@ -3,7 +3,8 @@
 from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
-from callsmith.evals.check.answer import Answer, mapping, objects
+from callsmith.core.types.tables import as_object, as_objects
+from callsmith.evals.check.answer import Answer
 from callsmith.evals.check.probe import CUT, ModelFault, ProbeContext, Skipped, Wrong, describe, probe
 from callsmith.evals.check.probes.questions import GREETING, WEATHER_QUESTION
 
@@ -21,7 +22,7 @@ _COUNTS = {
 async def models(context: ProbeContext) -> None:
     exchange = await context.target.send("GET", "models")
     context.need(exchange.status == 200, f"GET models: {describe(exchange)}")
-    context.need(objects(mapping(exchange.json()).get("data")), 'the list has no array "data", or an empty one')
+    context.need(as_objects(as_object(exchange.json()).get("data")), 'the list has no array "data", or an empty one')
 
 
 @probe("A model that is not there is refused, with words")
