@@ -312,7 +312,7 @@ def _record(kind: type, lenient: bool) -> _Codec:
         _, readers, required = parts()
         document, values, name = _object(value), dict[str, Any](), ""
         if not lenient and (unknown := document.keys() - readers.keys()):
-            raise _Mistake(str(UnknownName("key", min(unknown), readers)))
+            raise _Mistake(str(UnknownName("key", min(unknown), readers)), min(unknown))
         try:
             for name, one in document.items():
                 if name in readers:

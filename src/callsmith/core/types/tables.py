@@ -62,7 +62,7 @@ class Table:
         """The table itself, or an error that it has a key that is not known."""
         for key in self.data:
             if key not in known:
-                raise error_at(self.path, str(UnknownName("key", key, known)))
+                raise self.error(key, str(UnknownName("key", key, known)))
         return self
 
     def at(self, key: str) -> str:
