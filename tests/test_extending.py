@@ -199,6 +199,24 @@ INSIDE_TOYS = {
         "CliRunner().invoke(app, ['toy']).output == 'toys\\n'",
         {"cli/toy.py": "import typer\napp = typer.Typer()\n@app.command()\ndef toy() -> None: print('toys')\n"},
     ),
+    "an option of engines": Toy(
+        "from typer.testing import CliRunner\nfrom callsmith.cli.main import app\n"
+        "from callsmith.cli.inputs.served_models import model_options\n"
+        "from callsmith.server.settings_sources import SettingsSource, merge_settings\n"
+        "settings = merge_settings(SettingsSource('test', {'llm.toy_depth': 7})).settings\n"
+        "deep = run_sync(open_model('toy:Deep ', model_options(settings.llm, settings)), None, 'Hi').text\n"
+        "helped = [CliRunner().invoke(app, [name, '--help']).output for name in ('serve', 'chat', 'eval', 'tune')]\n"
+        "deep == 'Deep 7' and all('--toy-depth' in text for text in helped)",
+        {
+            "engines/toy.py": "def open(rest, toy_depth=None): return Scripted([f'{rest}{toy_depth or \"\"}'] * 9)\n",
+        },
+        {
+            "core/options.py": (
+                "    threads: int | None",
+                "    toy_depth: int | None = _option('--toy-depth', None, 'How deep.')\n",
+            )
+        },
+    ),
     "a setting": Toy(
         "from callsmith.server.settings_sources import SettingsSource, merge_settings\n"
         "merge_settings(SettingsSource('test', {'server.toy_seconds': '5'}, is_text=True)).settings.toy_seconds == 5",

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.lenient_schema import is_standard, json_types, standardize
-from callsmith.core.schema import validate
+from callsmith.core.schema import is_standard, json_types, standardize, validate
 
 
 @pytest.mark.parametrize(

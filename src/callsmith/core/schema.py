@@ -3,8 +3,8 @@
     >>> validate({"properties": {"city": {"type": "string"}}}, {"city": 5})
     [Complaint(path='/city', message='5 is not of type "string"')]
 
-Drafts 2020-12 and 7 are both understood, with or without a `$schema`, and so are the common mistakes that `lenient_schema.py`
-corrects. A `$ref` is followed inside the document and never over the network.
+Drafts 2020-12 and 7 are both understood, with or without a `$schema`, and common mistakes are corrected: `nullable` as in OpenAPI,
+types with Python's names, and references with characters that a URI may not contain (`#/definitions/List<string>`). A `$ref` is followed inside the document and never over the network.
 """
 
 import json
@@ -19,7 +19,6 @@ from typing import Any, cast
 import jsonschema_rs
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
-from callsmith.core.lenient_schema import is_standard, standardize
 from callsmith.core.types.json_types import Json, Schema
 
 # The keywords whose value is a schema, a list of schemas, or a mapping of names to schemas.
@@ -29,6 +28,22 @@ _SINGLE_SCHEMAS = frozenset(
 )
 _SCHEMA_LISTS = frozenset({"allOf", "anyOf", "items", "oneOf", "prefixItems"})
 _SCHEMA_MAPS = frozenset({"$defs", "definitions", "dependencies", "dependentSchemas", "patternProperties", "properties"})
+
+# The names of types in tools made from Python signatures. `any` allows every type.
+PYTHON_TYPES = {
+    "dict": "object",
+    "float": "number",
+    "int": "integer",
+    "bool": "boolean",
+    "str": "string",
+    "list": "array",
+    "tuple": "array",
+    "none": "null",
+    "NoneType": "null",
+    "any": None,
+}
+
+_UNSAFE = re.compile(r"[^A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]")  # may not stand in a URI
 
 _TYPES = "array, boolean, integer, null, number, object or string"
 _MAX_COMPLAINTS = 5
@@ -123,7 +138,7 @@ def drop_titles(schema: Schema) -> dict[str, Json]:
 
 
 def to_standard(schema: Schema) -> Schema:
-    """Correct what `lenient_schema.py` knows, in a copy, or return the schema itself if it is standard. No keyword moves."""
+    """Correct common mistakes in a copy, or return the schema itself if it is standard. No keyword moves."""
     if all(is_standard(inner) for _, inner in subschemas(schema)):
         return schema
     copy = deepcopy(schema)
@@ -276,3 +291,41 @@ def _shorten(message: str) -> str:
     if len(message) <= _MAX_MESSAGE:
         return message
     return f"{message[: _MAX_MESSAGE // 2]} … {message[-_MAX_MESSAGE // 2 :]}"
+
+
+# --- common mistakes ----------------------------------------------------------------------------------------------------------
+
+
+def json_types(schema: Any) -> list[str] | None:
+    """The types a schema names, as JSON Schema spells them; None where it names none. `nullable` counts only beside a type."""
+    kind = schema.get("type")
+    given = [kind] if isinstance(kind, str) else cast(list[Any], kind) if isinstance(kind, list) else None
+    if given is None:
+        return None
+    meant = [PYTHON_TYPES.get(one, one) if isinstance(one, str) else str(one) for one in given]
+    if None in meant:
+        return None
+    named = cast(list[str], meant)
+    return [*named, "null"] if schema.get("nullable") is True and "null" not in named else named
+
+
+def is_standard(schema: Any) -> bool:
+    """Whether its `type` and `$ref` are spelled as JSON Schema has them."""
+    kind = schema.get("type")
+    kinds = cast(list[Any], kind) if isinstance(kind, list) else [] if kind is None else [kind]
+    nullable = schema.get("nullable") is True and kinds and "null" not in kinds
+    spelled = not any(isinstance(one, str) and one in PYTHON_TYPES for one in kinds)
+    return not nullable and spelled and not _UNSAFE.search(str(schema.get("$ref", "")))
+
+
+def standardize(schema: dict[str, Any]) -> None:
+    """Rewrite its `type` and `$ref` in place as JSON Schema spells them."""
+    if "type" in schema:
+        types = json_types(schema)
+        schema["type"] = types
+        if types is None:
+            del schema["type"]
+    if isinstance(reference := schema.get("$ref"), str):
+        schema["$ref"] = _UNSAFE.sub(
+            lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode(errors="replace")), reference
+        )

@@ -7,6 +7,7 @@ from datetime import datetime
 from pathlib import Path
 
 from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.options import EngineOptions
 from callsmith.core.ports import ModelInfo, OpenedModel
 from callsmith.core.types.field_checks import check_argument, check_fields
 from callsmith.core.values import ChoicePolicy, InReasoning, Json, Repair, Sampling
@@ -84,7 +85,7 @@ def _described_format(response_template: Json) -> tuple[Format, ...]:
 
 @check_fields
 @dataclass(frozen=True, slots=True)
-class Options:
+class Options(EngineOptions):
     """What a user may set; None leaves it to the catalogue, the preset or the model file.
 
     `gpu_layers` is how many layers of the model are on GPUs: None is as many as fit, 0 none. `live` is how many requests are
@@ -97,9 +98,6 @@ class Options:
 
     format: str | None = None
     template: Path | None = None
-    context: int | None = None
-    threads: int | None = None
-    gpu_layers: int | None = None
     policy: ChoicePolicy | None = None
     live: int | None = None
     queue: int | None = None
@@ -263,8 +261,7 @@ def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, ob
         rest = str(locate(rest))
     entry = catalogue().get(spec)
     context = options.context or (min(entry.context, _LONGEST_CONTEXT) if entry else None)
-    names = ("threads", "gpu_layers", "live", "queue")
-    return scheme, rest, {"context": context, **{name: getattr(options, name) for name in names}}
+    return scheme, rest, {**options.for_engine(), "context": context, "live": options.live, "queue": options.queue}
 
 
 def _speech(

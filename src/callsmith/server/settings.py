@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from callsmith.core.capability.authority import Trust
 from callsmith.core.choice import MOST_CALL_BIAS
 from callsmith.core.errors import UsageError
+from callsmith.core.options import EngineOptions, Flag
 from callsmith.core.types.quantities import parse_duration, parse_size
 from callsmith.core.values import ChoicePolicy, InReasoning, Repair
 from callsmith.runtime.execute import Limits
@@ -21,24 +22,6 @@ AuditLevel: TypeAlias = Literal["all", "side_effects", "off"]
 
 SCOPES = ("admin", "approver")
 _HASH = re.compile(r"[0-9a-f]{64}")
-
-
-@dataclass(frozen=True, slots=True)
-class Flag:
-    """The command-line option of a setting: its spellings, the long one first, and what its values may be.
-
-    The option of a setting that is true or false takes no value and sets the opposite of the default. One that has a `table`
-    may be given several times: as NAME=VALUE it sets the same field of the entry NAME in that table.
-    """
-
-    names: tuple[str, ...]
-    help: str
-    minimum: float | None = None
-    maximum: float | None = None
-    is_file: bool = False
-    must_exist: bool = False
-    variable: str | None = None  # an environment variable that has the same effect
-    table: str = ""
 
 
 def flag(
@@ -57,7 +40,7 @@ def flag(
 
 
 @dataclass(frozen=True, slots=True)
-class Llm:
+class Llm(EngineOptions):
     """A model that is served, and the tools the server itself runs. None leaves a choice to the model or the catalogue.
 
     Of several models each has a section `[models.NAME]` with fields of `PER_MODEL`, and from `[llm]` what it does not say itself.
@@ -93,11 +76,6 @@ class Llm:
         None, "--presets", file="existing", help="Presets of your own, as TOML: what is known of models by their names."
     )
     chat_template: str | None = flag(None, "--chat-template", file="existing", help="A chat template instead of the model's own.")
-    context: int | None = flag(None, "--context", minimum=1, help="Tokens that prompt and answer may have together.")
-    threads: int | None = flag(None, "--threads", minimum=1, help="Threads to compute with.")
-    gpu_layers: int | None = flag(
-        None, "--gpu-layers", minimum=0, help="Layers of the model on GPUs; 0: none. Default: as many as their memory holds."
-    )
     concurrency: int | None = flag(
         None, "--concurrency", minimum=1, help="Answers generated at once; they share the context. Default: 8."
     )
@@ -203,7 +181,8 @@ class Llm:
 
 # The fields of Llm that each of several models may have a value of its own for.
 PER_MODEL = (
-    *("model", "format", "format_file", "presets", "chat_template", "context", "threads", "gpu_layers", "concurrency"),
+    *("model", "format", "format_file", "presets", "chat_template", "concurrency"),
+    *(option.name for option in fields(EngineOptions)),
     *("tool_choice_policy", "auto_guarded", "tool_prompt", "call_bias", "in_reasoning", "api", "repair", "unload_after"),
 )
 

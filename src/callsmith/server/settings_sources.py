@@ -34,13 +34,14 @@ from types import NoneType
 from typing import Any, Literal, cast, get_args, get_origin, get_type_hints
 
 from callsmith.core.errors import UnknownName, UsageError
+from callsmith.core.options import SettingOption, fields_in_order, options_in
 from callsmith.core.serialize import load
 from callsmith.core.types.tables import parse_toml
 from callsmith.core.values import Json
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.jobs.job import JobLimits
 from callsmith.server.parts import section_types
-from callsmith.server.settings import PER_MODEL, CallerLimits, Flag, Key, Llm, Log, Mcp, Requests, Settings
+from callsmith.server.settings import PER_MODEL, CallerLimits, Key, Llm, Log, Mcp, Requests, Settings
 from callsmith.server.store.opening import without_password
 
 ENVIRONMENT = "CALLSMITH_"
@@ -72,24 +73,9 @@ _ALIASES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class SettingOption:
-    """A setting that has a command-line option: its full name, its type, its default and the option."""
-
-    name: str
-    type: Any
-    default: Any
-    flag: Flag
-
-
 def setting_options() -> tuple[SettingOption, ...]:
     """The settings that have a command-line option, section by section."""
-    return tuple(
-        SettingOption(f"{section}.{one.name}", get_type_hints(kind)[one.name], one.default, one.metadata["flag"])
-        for section, kind in SECTIONS.items()
-        for one in fields(kind)
-        if "flag" in one.metadata
-    )
+    return tuple(option for section, kind in SECTIONS.items() for option in options_in(section, kind))
 
 
 def _types() -> dict[str, Any]:
@@ -164,7 +150,7 @@ def write_settings(effective: EffectiveSettings) -> str:
     for section in SECTIONS:
         holder = _section(settings, section)
         lines += ["", f"[{section}]"]
-        for one in fields(holder):
+        for one in fields_in_order(type(holder)):
             if one.name not in NOT_IN_SERVER_SECTION:
                 lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
     for name in settings.models:

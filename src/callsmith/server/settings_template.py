@@ -9,7 +9,8 @@ from dataclasses import MISSING, Field, fields
 from types import NoneType
 from typing import Any, get_args, get_type_hints
 
-from callsmith.server.settings import PER_MODEL, Flag, Key, Llm
+from callsmith.core.options import Flag, fields_in_order
+from callsmith.server.settings import PER_MODEL, Key, Llm
 from callsmith.server.settings_sources import NOT_IN_SERVER_SECTION, SECTIONS
 
 WIDTH = 110
@@ -25,9 +26,11 @@ def settings_template() -> str:
     lines = list(_comment(_HEAD))
     for section, kind in SECTIONS.items():
         lines += ["", *_comment(_summary(kind)), f"[{section}]"]
-        chosen = [setting for setting in fields(kind) if section != "server" or setting.name not in NOT_IN_SERVER_SECTION]
+        chosen = [
+            setting for setting in fields_in_order(kind) if section != "server" or setting.name not in NOT_IN_SERVER_SECTION
+        ]
         lines += _settings(kind, chosen)
-    models = [setting for setting in fields(Llm) if setting.name in PER_MODEL]
+    models = [setting for setting in fields_in_order(Llm) if setting.name in PER_MODEL]
     lines += ["", *_comment("Of several models each has a section; what it does not say is what [llm] says."), "# [models.NAME]"]
     lines += [_setting(setting, get_type_hints(Llm)[setting.name]) for setting in models]
     lines += ["", *_comment("Other names of models, and patterns of such names."), "# [aliases]", '# "claude-*" = "NAME"']

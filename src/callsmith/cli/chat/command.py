@@ -15,6 +15,7 @@ from callsmith.cli.inputs.options import alias_of, example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo_lines
 from callsmith.core.errors import CallsmithError, Unavailable
+from callsmith.core.options import EngineOptions, options_in
 from callsmith.core.values import Choice, Sampling
 
 if TYPE_CHECKING:
@@ -38,9 +39,7 @@ class ChatCommand(SettingsCommand):
         "llm.format_file",
         "llm.presets",
         "llm.chat_template",
-        "llm.context",
-        "llm.threads",
-        "llm.gpu_layers",
+        *(option.name for option in options_in("llm", EngineOptions)),
         "llm.tool_choice_policy",
         "llm.auto_guarded",
         "llm.tool_prompt",

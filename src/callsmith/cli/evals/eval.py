@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,15 +12,13 @@ from callsmith.cli.evals.options import (
     CasesFile,
     Categories,
     Concurrency,
-    ContextTokens,
-    GpuLayers,
     MaxTokens,
     Out,
     PerCategory,
     Quick,
     Seconds,
-    Threads,
     split_names,
+    with_engine_options,
 )
 from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo, echo_lines
@@ -45,6 +43,7 @@ app = typer.Typer(
 
 
 @app.callback(invoke_without_command=True)
+@with_engine_options
 def evaluate(
     context: typer.Context,
     model: Annotated[
@@ -64,11 +63,9 @@ def evaluate(
     concurrency: Concurrency = None,
     max_tokens: MaxTokens = 512,
     seconds: Seconds = 300.0,
-    context_tokens: ContextTokens = None,
-    threads: Threads = None,
-    gpu_layers: GpuLayers = None,
     format: Annotated[str | None, typer.Option("--format", help="The format of the model, where it is not found.")] = None,
     serve: Annotated[bool, typer.Option("--serve", help="Serve the model by callsmith serve, and ask it over HTTP.")] = False,
+    engine: Any = None,
 ) -> None:
     """Ask models the cases and score their calls. The same command again goes on where it was stopped."""
     if context.invoked_subcommand:
@@ -87,7 +84,7 @@ def evaluate(
     found = find_cases(cases, split_names(categories), with_conversations=bool(listed))
     chosen = sample(found, per_category=QUICK if quick and per_category is None else per_category, ids=listed, seed=seed)
     settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
-    options = Options(context=context_tokens, threads=threads, gpu_layers=gpu_layers, format=format, live=settings.concurrency)
+    options = Options(**engine, format=format, live=settings.concurrency)
     records = Records(out)
     try:
         asyncio.run(_evaluate(_models(model), options, setups, chosen, records, settings, serve=serve))

@@ -1,9 +1,15 @@
 """Options that `callsmith eval` and `callsmith tune` share."""
 
+from collections.abc import Callable
+from functools import wraps
+from inspect import Signature, signature
 from pathlib import Path
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import typer
+
+from callsmith.cli.inputs.setting_options import make_parameter
+from callsmith.core.options import EngineOptions, options_in
 
 QUICK: Final = 4  # cases of each category
 AT_ONCE: Final = 8  # cases
@@ -18,9 +24,20 @@ Out: TypeAlias = Annotated[Path, typer.Option("--out", file_okay=False, help="Wh
 Concurrency: TypeAlias = Annotated[int | None, typer.Option("--concurrency", min=1, help=f"Cases at once. Default: {AT_ONCE}.")]
 MaxTokens: TypeAlias = Annotated[int, typer.Option("--max-tokens", min=1, help="Tokens that one answer may have.")]
 Seconds: TypeAlias = Annotated[float, typer.Option("--timeout", min=1, help="Seconds that one case may take.")]
-ContextTokens: TypeAlias = Annotated[int | None, typer.Option("--context", min=1, help="Tokens of prompt and answer together.")]
-Threads: TypeAlias = Annotated[int | None, typer.Option("--threads", min=1, help="Threads of the engine.")]
-GpuLayers: TypeAlias = Annotated[int | None, typer.Option("--gpu-layers", min=0, help="Layers on GPUs. Default: all that fit.")]
+
+
+def with_engine_options(command: Callable[..., None]) -> Callable[..., None]:
+    """A command with the options of engines; it gets them as its argument `engine`, by their names."""
+    options = {option.name.replace(".", "__"): option for option in options_in("engine", EngineOptions)}
+    own = [one for one in signature(command).parameters.values() if one.name != "engine"]
+
+    @wraps(command)
+    def run(**given: Any) -> None:
+        engine = {option.name.partition(".")[2]: given.pop(name) for name, option in options.items()}
+        command(**given, engine=engine)
+
+    run.__signature__ = Signature([*own, *(make_parameter(name, option) for name, option in options.items())])  # pyright: ignore[reportAttributeAccessIssue]
+    return run
 
 
 def split_names(text: str) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
+from callsmith.core.options import EngineOptions, options_in
+
 if TYPE_CHECKING:
     from callsmith.models import Options
 
@@ -18,13 +20,9 @@ async def served(spec: str, options: "Options") -> AsyncGenerator[str, None]:
     from callsmith.cli.inputs.options import alias_of
 
     port = _free_port()
-    given = {
-        "--context": options.context,
-        "--threads": options.threads,
-        "--gpu-layers": options.gpu_layers,
-        "--concurrency": options.live,
-        "--format": options.format,
-    }
+    flags = {one.flag.names[0]: one.name.partition(".")[2] for one in options_in("engine", EngineOptions)}
+    flags |= {"--concurrency": "live", "--format": "format"}
+    given = {flag: getattr(options, name) for flag, name in flags.items()}
     words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "callsmith", "serve", "--model", spec, "--port", str(port), *words),

@@ -4,7 +4,7 @@ reported on the other."""
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
@@ -14,13 +14,11 @@ from callsmith.cli.evals.options import (
     CasesFile,
     Categories,
     Concurrency,
-    ContextTokens,
-    GpuLayers,
     MaxTokens,
     Out,
     Seconds,
-    Threads,
     split_names,
+    with_engine_options,
 )
 from callsmith.cli.inputs.completion import complete_models
 from callsmith.cli.inputs.options import example
@@ -45,6 +43,7 @@ app = typer.Typer()
 
 
 @app.command(epilog=example("callsmith tune qwen2.5-coder-1.5b --quick", "callsmith tune mine.gguf --cases mine.jsonl --store"))
+@with_engine_options
 def tune(
     model: Annotated[str, typer.Argument(autocompletion=complete_models, help="The model, as for serve; one that runs here.")],
     cases: CasesFile = None,
@@ -61,9 +60,7 @@ def tune(
     concurrency: Concurrency = None,
     max_tokens: MaxTokens = 512,
     seconds: Seconds = 300.0,
-    context_tokens: ContextTokens = None,
-    threads: Threads = None,
-    gpu_layers: GpuLayers = None,
+    engine: Any = None,
 ) -> None:
     """Find how tools are best put to a model, and when it calls. The same command again goes on where it was stopped."""
     import asyncio
@@ -81,9 +78,7 @@ def tune(
     expects = expected(chosen)
     split(expects)
     settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
-    options = Options(
-        context=context_tokens, threads=threads, gpu_layers=gpu_layers, live=settings.concurrency, tool_prompt=names[0]
-    )
+    options = Options(**engine, live=settings.concurrency, tool_prompt=names[0])
     records = Records(out)
     setups = {f"{name}/{prompt}": _setup(prompt) for prompt in names}
     try:

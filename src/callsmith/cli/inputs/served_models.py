@@ -38,9 +38,7 @@ def model_options(llm: Llm, settings: Settings) -> Options:
     return Options(
         format=format,
         template=template,
-        context=llm.context,
-        threads=llm.threads,
-        gpu_layers=llm.gpu_layers,
+        **llm.for_engine(),
         policy=llm.tool_choice_policy,
         live=llm.concurrency,
         queue=settings.queue + settings.queue // 4,  # as many as are admitted

@@ -20,10 +20,11 @@ from typer.main import get_command
 
 from callsmith.cli.inputs.completion import COMPLETIONS
 from callsmith.core.errors import UsageError
+from callsmith.core.options import SettingOption
 
 if TYPE_CHECKING:
     from callsmith.server.settings import Settings
-    from callsmith.server.settings_sources import SettingOption, SettingsSource
+    from callsmith.server.settings_sources import SettingsSource
 
 _NAMED = re.compile(r"([A-Za-z0-9][A-Za-z0-9._-]*)=(.+)", re.DOTALL)
 HEADINGS = {
@@ -53,7 +54,7 @@ class SettingsCommand(TyperCommand):
 
         def collect() -> None: ...
 
-        parameters = [_parameter(name, setting, self._is_repeatable(setting)) for name, setting in self.settings.items()]
+        parameters = [make_parameter(name, setting, self._is_repeatable(setting)) for name, setting in self.settings.items()]
         collect.__signature__ = inspect.Signature(parameters)  # pyright: ignore[reportFunctionMemberAccess]
         app = typer.Typer(add_completion=False, rich_markup_mode=None)
         app.command()(collect)
@@ -63,7 +64,7 @@ class SettingsCommand(TyperCommand):
                 _read_variable_whole(param)
         return params
 
-    def _is_repeatable(self, setting: "SettingOption") -> bool:
+    def _is_repeatable(self, setting: SettingOption) -> bool:
         """Whether the option may be given several times; a command that has only some of the settings has no tables."""
         return bool(setting.flag.table) and not self.only
 
@@ -111,7 +112,8 @@ def settings_of(context: typer.Context) -> "Settings":
     return merge_settings(*given_settings(context)).settings
 
 
-def _parameter(name: str, setting: "SettingOption", is_repeatable: bool) -> inspect.Parameter:
+def make_parameter(name: str, setting: SettingOption, is_repeatable: bool = False) -> inspect.Parameter:
+    """The parameter of a command that stands for the option of a setting."""
     flag, default = setting.flag, setting.default
     shown = f" Default: {default:g}." if isinstance(default, float) else f" Default: {default}."
     is_bool = setting.type is bool
@@ -132,14 +134,14 @@ def _parameter(name: str, setting: "SettingOption", is_repeatable: bool) -> insp
     )
 
 
-def _complete_words(setting: "SettingOption") -> Callable[[str], list[str]] | None:
+def _complete_words(setting: SettingOption) -> Callable[[str], list[str]] | None:
     """Completes the words of a setting that has a list of them."""
     kinds = get_args(setting.type) if NoneType in get_args(setting.type) else (setting.type,)
     words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
     return (lambda incomplete: [word for word in words if word.startswith(incomplete)]) if words else None
 
 
-def _option_type(setting: "SettingOption") -> Any:
+def _option_type(setting: SettingOption) -> Any:
     """The type of what is typed: texts for lists and for words out of a list, which the settings check."""
     if setting.flag.is_file:
         return Path
@@ -157,7 +159,7 @@ def _read_variable_whole(param: Any) -> None:
     param.value_from_envvar = value
 
 
-def _values(setting: "SettingOption", given: Any) -> dict[str, Any]:
+def _values(setting: SettingOption, given: Any) -> dict[str, Any]:
     """The settings that an option gives values to: one, or as many as it was given with a name."""
     if not isinstance(given, list | tuple):
         return {setting.name: _value(setting, given)}
@@ -174,7 +176,7 @@ def _values(setting: "SettingOption", given: Any) -> dict[str, Any]:
     return found
 
 
-def _value(setting: "SettingOption", given: Any) -> Any:
+def _value(setting: SettingOption, given: Any) -> Any:
     if setting.type is bool:
         return not setting.default
     if get_origin(setting.type) is tuple:

@@ -38,7 +38,7 @@ def check_fields(kind: type[T]) -> type[T]:
         if one.default_factory is not MISSING:
             known[f"make_{name}"], default = one.default_factory, known["LATER"]
             body.append(f"if {name} is LATER: {name} = make_{name}()")
-        known |= {f"set_{name}": vars(kind)[name].__set__, f"default_{name}": default}
+        known |= {f"set_{name}": getattr(kind, name).__set__, f"default_{name}": default}
         parameters.append(name if default is MISSING else f"{name}=default_{name}")
         body.append(f"set_{name}(self, {name})")
         tests.append(_exact_test(name, one.type, known))

@@ -11,8 +11,7 @@ from collections.abc import Collection, Iterable, Mapping
 from json.encoder import encode_basestring
 from typing import Any, NamedTuple, cast
 
-from callsmith.core.lenient_schema import json_types
-from callsmith.core.schema import locate
+from callsmith.core.schema import json_types, locate
 from callsmith.core.values import Schema
 from callsmith.formats.algebra import Nested, Raw
 from callsmith.formats.reader.source import Emit, Incremental, Mismatch, Stops, TextSource, Truncated, stops
