@@ -250,7 +250,7 @@ async def test_the_engine_makes_and_lets_wait_as_many_answers_as_the_settings_sa
     [
         (("--set", "server.prot=1"), "did you mean 'server.port'"),
         (("--set", "server.port"), "expected NAME=VALUE"),
-        (("--log-format", "xml"), "none of text, json"),
+        (("--log-format", "xml"), "expected one of text, json"),
         (("--set", "llm.chat_template=/nowhere.jinja", "--model", "scripted:Hi", "--port", "0"), "no chat template"),
     ],
 )

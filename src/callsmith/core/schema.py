@@ -3,8 +3,9 @@
     >>> validate({"properties": {"city": {"type": "string"}}}, {"city": 5})
     [Complaint(path='/city', message='5 is not of type "string"')]
 
-Drafts 2020-12 and 7 are both understood, with or without a `$schema`, and common mistakes are corrected: `nullable` as in OpenAPI,
-types with Python's names, and references with characters that a URI may not contain (`#/definitions/List<string>`). A `$ref` is followed inside the document and never over the network.
+Drafts 2020-12 and 7 are both understood, with or without a `$schema`, and common mistakes are corrected: `nullable` as in
+OpenAPI, types with Python's names, and references with characters that a URI may not contain (`#/definitions/List<string>`).
+A `$ref` is followed inside the document and never over the network.
 """
 
 import json

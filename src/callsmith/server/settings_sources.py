@@ -150,7 +150,7 @@ def write_settings(effective: EffectiveSettings) -> str:
     for section in SECTIONS:
         holder = _section(settings, section)
         lines += ["", f"[{section}]"]
-        for one in fields_in_order(type(holder)):
+        for one in fields_in_order(SECTIONS[section]):
             if one.name not in NOT_IN_SERVER_SECTION:
                 lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
     for name in settings.models:
