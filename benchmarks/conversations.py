@@ -26,7 +26,7 @@ from callsmith.core.events import ModelEvent, RunEvent, ToolStarted, TurnEnded
 from callsmith.core.ports import Model, ModelInfo, model_info
 from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Request
-from callsmith.evals.cases.split import Half, half_of
+from callsmith.evals.cases.sample import Half, half_of
 from callsmith.tools.wrap import Confirmed
 
 TALKS = (*TUNING, *HELD_OUT)

@@ -26,8 +26,7 @@ from callsmith.cli.main import app as cli
 from callsmith.core.serialize import dump
 from callsmith.core.types.escaped_text import in_html, in_markdown, one_line, show_hidden
 from callsmith.evals.run.record import Record, Records, read_records
-from callsmith.evals.scores.tuning import Tuning, Way
-from callsmith.evals.scores.tuning_report import write_tuning
+from callsmith.evals.scores.tuning import Tuning, Way, write_tuning
 from callsmith.models.weights.measured import Measured
 from callsmith.runtime.telemetry.turns import CallRecord, TurnRecord
 from callsmith.server.http.logs import LineFormatter

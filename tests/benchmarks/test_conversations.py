@@ -14,7 +14,7 @@ from benchmarks.conversations_tuning import TUNING
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Call
 from callsmith.engines.scripted import Scripted
-from callsmith.evals.cases.split import half_of
+from callsmith.evals.cases.sample import half_of
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel

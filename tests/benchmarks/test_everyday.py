@@ -8,8 +8,8 @@ import pytest
 from benchmarks.journeys import World
 from callsmith.core.values import Call
 from callsmith.evals.cases.case import Case, read_cases
-from callsmith.evals.cases.split import half_of
-from callsmith.evals.run.judge import count_valid, judge
+from callsmith.evals.cases.sample import half_of
+from callsmith.evals.run.runner import count_valid, judge
 
 CASES = read_cases(Path(__file__).parents[2] / "benchmarks" / "everyday.jsonl")
 CALLING = [case for case in CASES if case.expect == "calls"]

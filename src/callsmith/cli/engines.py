@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.inputs.options import example
+from callsmith.cli.inputs.options import example, make_group
 from callsmith.cli.terminal.output import echo, echo_json, echo_lines, print_table
 
 if TYPE_CHECKING:
@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from callsmith.engines.llama_builds.builds import Build, Machine
     from callsmith.engines.llama_builds.locate import Located
 
-app = typer.Typer(
-    name="engines",
-    epilog=example("callsmith engines", "callsmith engines install"),
-    help="What runs models: engines, and builds of llama.cpp for CPUs and GPUs.",
-    rich_markup_mode=None,
+app = make_group(
+    "engines",
+    "What runs models: engines, and builds of llama.cpp for CPUs and GPUs.",
+    "callsmith engines",
+    "callsmith engines install",
 )
 
 
@@ -157,9 +157,7 @@ def _print(engines: "Sequence[Any]", rows: "Sequence[BuildRow]") -> None:
 
 
 def _install(build: "Build", force: bool, source: Path | None, machine: "Machine") -> Path:
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
+    from callsmith.cli.terminal.fetching import download_bar
     from callsmith.core.types.quantities import write_size
     from callsmith.engines.llama_builds.locate import library_in, reason_against
     from callsmith.models.library_builds import Installer
@@ -169,13 +167,7 @@ def _install(build: "Build", force: bool, source: Path | None, machine: "Machine
     names = " and ".join(package.name for package in build.packages)
     amount = f"{write_size(build.size)} {f'from {source}' if source else 'to download'}"
     echo(f"Installing {build.name} ({names}), {amount}, into {build.folder}", err=True)
-    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=Console(stderr=True)) as progress:
-        task = progress.add_task("fetch", total=build.size)
-
-        def report(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total)
-
+    with download_bar(build.size) as report:
         return Installer(source, machine, report).install(build, force=force)
 
 

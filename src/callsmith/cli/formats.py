@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsmith.cli.inputs.completion import complete_formats, complete_models
-from callsmith.cli.inputs.options import example
+from callsmith.cli.inputs.options import example, make_group
 from callsmith.cli.terminal.output import echo, echo_json, echo_lines
 from callsmith.core.errors import CallsmithError, UsageError
 
@@ -19,12 +19,7 @@ if TYPE_CHECKING:
     from callsmith.formats.inference.infer import Inferred
     from callsmith.formats.prompt.template import Sources, Template
 
-app = typer.Typer(
-    name="formats",
-    epilog=example("callsmith formats", "callsmith formats show hermes"),
-    help="The formats models write calls in.",
-    rich_markup_mode=None,
-)
+app = make_group("formats", "The formats models write calls in.", "callsmith formats", "callsmith formats show hermes")
 
 
 @app.callback(invoke_without_command=True)

@@ -6,17 +6,11 @@ from typing import Annotated
 
 import typer
 
-from callsmith.cli.inputs.options import example, require_server
+from callsmith.cli.inputs.options import example, make_group, require_server
 from callsmith.cli.terminal.output import echo, echo_lines
 from callsmith.core.errors import UsageError
 
-app = typer.Typer(
-    name="keys",
-    epilog=example("callsmith keys new alice"),
-    help="Keys that open a server.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
-)
+app = make_group("keys", "Keys that open a server.", "callsmith keys new alice", needs_command=True)
 
 
 @app.callback()

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from callsmith.cli.inputs.completion import complete_models
-from callsmith.cli.inputs.options import example
+from callsmith.cli.inputs.options import example, make_group
 from callsmith.cli.terminal.output import echo, echo_json, print_table
 
 if TYPE_CHECKING:
@@ -14,11 +14,8 @@ if TYPE_CHECKING:
 
     from callsmith.models.weights.measured import Measured
 
-app = typer.Typer(
-    name="models",
-    epilog=example("callsmith models", "callsmith models fetch qwen2.5-coder-1.5b"),
-    help="The models known by name, and their weights.",
-    rich_markup_mode=None,
+app = make_group(
+    "models", "The models known by name, and their weights.", "callsmith models", "callsmith models fetch qwen2.5-coder-1.5b"
 )
 
 
@@ -97,31 +94,11 @@ def _describe_measured(found: "Measured") -> str:
 def _rows(there: "Mapping[str, Path]") -> list[dict[str, Any]]:
     from callsmith.models.weights.catalogue import catalogue, default_model
 
-    known = [
-        {
-            "name": entry.name,
-            "title": entry.title,
-            "size": entry.size,
-            "licence": entry.licence,
-            "good_for": entry.good_for,
-            "format": entry.format,
-            "default": entry.name == default_model(),
-            "path": str(there[entry.name]) if entry.name in there else None,
-        }
-        for entry in catalogue().values()
-    ]
-    own = [
-        {
-            "name": name,
-            "title": "",
-            "size": path.stat().st_size,
-            "licence": "",
-            "good_for": "",
-            "format": None,
-            "default": False,
-            "path": str(path),
-        }
-        for name, path in there.items()
-        if name not in catalogue()
-    ]
-    return known + own
+    own = {"title": "", "licence": "", "good_for": "", "format": None}
+    known = {
+        name: {field: getattr(entry, field) for field in ("size", *own)} | {"default": name == default_model()}
+        for name, entry in catalogue().items()
+    }
+    others = {name: {"size": path.stat().st_size, **own, "default": False} for name, path in there.items() if name not in known}
+    paths = {name: str(path) for name, path in there.items()}
+    return [{"name": name, **row, "path": paths.get(name)} for name, row in (known | others).items()]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from callsmith.cli.inputs.options import example
+from callsmith.cli.inputs.options import example, make_group
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo, echo_json, print_table
 
@@ -17,12 +17,8 @@ if TYPE_CHECKING:
     from callsmith.runtime.telemetry.trace import ToolCounts
     from callsmith.tools.mcp import Status
 
-app = typer.Typer(
-    name="tools",
-    epilog=example("callsmith tools list --tools mytools"),
-    help="What tools cost, and how well they are chosen.",
-    no_args_is_help=True,
-    rich_markup_mode=None,
+app = make_group(
+    "tools", "What tools cost, and how well they are chosen.", "callsmith tools list --tools mytools", needs_command=True
 )
 
 JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]

@@ -5,7 +5,7 @@ from logging import Logger
 
 from callsmith.core.errors import CallsmithError
 from callsmith.core.failures import failed
-from callsmith.core.types.cut_text import cut_text
+from callsmith.core.types.escaped_text import cut_text
 from callsmith.core.values import Call, Message, Result
 
 

@@ -12,7 +12,7 @@ import pytest
 from callsmith.core.ports import WeightsInfo
 from callsmith.core.values import Sampling, TokenLogprob, Usage
 from callsmith.engines.port import EngineInfo, Finished, Piece, SampledToken
-from callsmith.evals.cases.split import half_of
+from callsmith.evals.cases.sample import half_of
 from callsmith.evals.run.record import read_records
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.models import open_model, opening

@@ -2,7 +2,7 @@
 
 import pytest
 
-from callsmith.core.types.cut_text import cut_text
+from callsmith.core.types.escaped_text import cut_text
 
 
 def note(missing: str, whole: str) -> str:

@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from callsmith.evals.cases.split import half_of
+from callsmith.evals.cases.sample import half_of
 
 
 def test_a_case_stays_in_its_half():

@@ -7,9 +7,8 @@ import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.evals.run.record import Record
-from callsmith.evals.scores.comparison import compare
 from callsmith.evals.scores.report import comparison_table, write_reports
-from callsmith.evals.scores.scores import score
+from callsmith.evals.scores.scores import compare, score
 
 CALL = {"name": "add", "arguments": {}}
 

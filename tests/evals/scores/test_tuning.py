@@ -9,10 +9,18 @@ import pytest
 
 from callsmith.core.errors import UsageError
 from callsmith.evals.cases.case import Expect
-from callsmith.evals.cases.split import Half, half_of
+from callsmith.evals.cases.sample import Half, half_of
 from callsmith.evals.run.record import Record
-from callsmith.evals.scores.tuning import at_threshold, best_threshold, choose, shares, split
-from callsmith.evals.scores.tuning_report import against_template, preset_lines, write_tuning
+from callsmith.evals.scores.tuning import (
+    against_template,
+    at_threshold,
+    best_threshold,
+    choose,
+    preset_lines,
+    shares,
+    split,
+    write_tuning,
+)
 
 CALL = {"name": "add", "arguments": {}}
 EXPECTS: dict[str, Expect] = {

@@ -1,20 +1,17 @@
 """`callsmith bus`: this node of the capability bus: what it offers and calls, its identity and its tokens."""
 
-import typer
-
 from callsmith.cli.bus.calls import call_capability, chat_over_bus, list_offers
 from callsmith.cli.bus.identity import IdentityCommand, show_id
 from callsmith.cli.bus.node import NodeCommand, OfferCommand
 from callsmith.cli.bus.offer import offer_capabilities
 from callsmith.cli.bus.tokens import tokens_app
-from callsmith.cli.inputs.options import example
+from callsmith.cli.inputs.options import example, make_group
 
-app = typer.Typer(
-    name="bus",
-    epilog=example("callsmith bus list --bus nats://127.0.0.1:4222"),
-    help="The capability bus: offer and call capabilities of several machines.",
-    rich_markup_mode=None,
-    no_args_is_help=True,
+app = make_group(
+    "bus",
+    "The capability bus: offer and call capabilities of several machines.",
+    "callsmith bus list --bus nats://127.0.0.1:4222",
+    needs_command=True,
 )
 app.command("list", cls=NodeCommand, epilog=example("callsmith bus list --bus nats://10.0.0.5:4222"))(list_offers)
 app.command(

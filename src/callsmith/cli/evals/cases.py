@@ -1,13 +1,16 @@
 """The cases that commands ask, fetched where they have to be; and tables of what came of them."""
 
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
-from callsmith.cli.terminal.output import echo, print_table
+from callsmith.cli.terminal.output import echo, echo_lines, print_table
 from callsmith.core.errors import UsageError
 from callsmith.evals.bfcl import fetch
+from callsmith.evals.bfcl.checker import Checker
 from callsmith.evals.bfcl.load import MULTI_TURN, SINGLE_TURN, load_cases
 from callsmith.evals.cases.case import Case, read_cases
+from callsmith.evals.run.record import Records
 
 
 def find_cases(file: Path | None, categories: Sequence[str], *, with_conversations: bool = False) -> list[Case]:
@@ -19,6 +22,30 @@ def find_cases(file: Path | None, categories: Sequence[str], *, with_conversatio
     if not found:
         raise UsageError(f"{file} has no case of {', '.join(categories)}", field="categories")
     return found
+
+
+@contextmanager
+def open_records(folder: Path) -> Generator[Records, None, None]:
+    """The records in a folder, closed in the end; whoever stops what writes them is told how it goes on."""
+    records = Records(folder)
+    try:
+        yield records
+    except KeyboardInterrupt:
+        echo_lines(f"\nStopped. What was answered is in {folder}; the same command goes on from there.", err=True)
+        raise
+    finally:
+        records.close()
+
+
+@asynccontextmanager
+async def open_checker() -> AsyncGenerator[Checker | None, None]:
+    """The benchmark's checker, if the benchmark has been fetched."""
+    checker = Checker(fetch.benchmark_folder()) if fetch.is_fetched() else None
+    try:
+        yield checker
+    finally:
+        if checker is not None:
+            await checker.close()
 
 
 def _fetch_benchmark() -> Path:

@@ -20,8 +20,8 @@ from callsmith.cli.evals.options import (
     split_names,
     with_engine_options,
 )
-from callsmith.cli.inputs.options import example
-from callsmith.cli.terminal.output import echo, echo_lines
+from callsmith.cli.inputs.options import example, make_group
+from callsmith.cli.terminal.output import echo
 
 if TYPE_CHECKING:
     from callsmith.core.ports import ModelInfo
@@ -34,11 +34,8 @@ if TYPE_CHECKING:
 
 _NAMED = re.compile(r"([A-Za-z0-9._-]+)=(.+)", re.DOTALL)
 
-app = typer.Typer(
-    name="eval",
-    epilog=example("callsmith eval --quick", "callsmith eval --quick --setup free --setup guarded"),
-    help="How well models call tools.",
-    rich_markup_mode=None,
+app = make_group(
+    "eval", "How well models call tools.", "callsmith eval --quick", "callsmith eval --quick --setup free --setup guarded"
 )
 
 
@@ -72,9 +69,8 @@ def evaluate(
         return
     import asyncio
 
-    from callsmith.cli.evals.cases import find_cases
+    from callsmith.cli.evals.cases import find_cases, open_records
     from callsmith.evals.cases.sample import sample
-    from callsmith.evals.run.record import Records
     from callsmith.evals.run.runner import RunSettings
     from callsmith.evals.run.setup import read_setups
     from callsmith.models import Options
@@ -85,14 +81,8 @@ def evaluate(
     chosen = sample(found, per_category=QUICK if quick and per_category is None else per_category, ids=listed, seed=seed)
     settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(**engine, format=format, live=settings.concurrency)
-    records = Records(out)
-    try:
+    with open_records(out) as records:
         asyncio.run(_evaluate(_models(model), options, setups, chosen, records, settings, serve=serve))
-    except KeyboardInterrupt:
-        echo_lines(f"\nStopped. What was answered is in {out}; the same command goes on from there.", err=True)
-        raise
-    finally:
-        records.close()
     _report(out)
 
 
@@ -106,8 +96,8 @@ def compare_setups(
     """Compare two setups on the cases that both were asked."""
     from callsmith.cli.evals.cases import print_rows
     from callsmith.evals.run.record import read_records
-    from callsmith.evals.scores.comparison import compare
     from callsmith.evals.scores.report import comparison_table
+    from callsmith.evals.scores.scores import compare
 
     found = compare(read_records(out), first, second)
     echo(f"{found.second} against {found.first}, {found.overall.n} cases")
@@ -162,13 +152,11 @@ async def _evaluate(
     serve: bool,
 ) -> None:
     """Ask one model after the other."""
+    from callsmith.cli.evals.cases import open_checker
     from callsmith.cli.evals.served import served
     from callsmith.cli.terminal.fetching import ensure
-    from callsmith.evals.bfcl import fetch
-    from callsmith.evals.bfcl.checker import Checker
 
-    checker: Checker | None = Checker(fetch.benchmark_folder()) if fetch.is_fetched() else None
-    try:
+    async with open_checker() as checker:
         for name, spec in models.items():
             ensure(spec)
             labels = {f"{name}/{setup.name}": setup for setup in setups}
@@ -177,9 +165,6 @@ async def _evaluate(
                 continue
             async with served(spec, options) as url:
                 await _ask_model(url, options, labels, cases, records, settings, checker, described=f"callsmith serve {spec}")
-    finally:
-        if checker is not None:
-            await checker.close()
 
 
 async def _ask_model(

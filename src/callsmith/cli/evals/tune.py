@@ -65,9 +65,8 @@ def tune(
     """Find how tools are best put to a model, and when it calls. The same command again goes on where it was stopped."""
     import asyncio
 
-    from callsmith.cli.evals.cases import find_cases
+    from callsmith.cli.evals.cases import find_cases, open_records
     from callsmith.cli.inputs.options import alias_of
-    from callsmith.evals.run.record import Records
     from callsmith.evals.run.runner import RunSettings
     from callsmith.evals.scores.tuning import choose, expected, split
     from callsmith.models import Options
@@ -79,15 +78,9 @@ def tune(
     split(expects)
     settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(**engine, live=settings.concurrency, tool_prompt=names[0])
-    records = Records(out)
     setups = {f"{name}/{prompt}": _setup(prompt) for prompt in names}
-    try:
+    with open_records(out) as records:
         info = asyncio.run(_ask(model, options, setups, chosen, records, settings, store=store))
-    except KeyboardInterrupt:
-        echo_lines(f"\nStopped. What was answered is in {out}; the same command goes on from there.", err=True)
-        raise
-    finally:
-        records.close()
     answered = {prompt: [one for one in records.all() if one.setup == f"{name}/{prompt}"] for prompt in names}
     found = choose(answered, expects)
     _show(found, name, out)
@@ -115,8 +108,7 @@ def _setup(prompt: str) -> "Setup":
 def _sample(cases: "Sequence[Case]", per_category: int | None) -> "list[Case]":
     """So many of each category in each half, in an order in which both halves are asked alike."""
     from callsmith.core.errors import UsageError
-    from callsmith.evals.cases.sample import sample
-    from callsmith.evals.cases.split import half_of
+    from callsmith.evals.cases.sample import half_of, sample
 
     if long := next((case for case in cases if len(case.turns) > 1), None):
         raise UsageError(f"{long.id} is a conversation: thresholds are found on single questions", field="categories")
@@ -148,24 +140,21 @@ async def _ask(
     store: bool,
 ) -> "ModelInfo":
     """Ask all that was not asked before; what is known of the model."""
+    from callsmith.cli.evals.cases import open_checker
     from callsmith.cli.terminal.fetching import ensure
     from callsmith.core.errors import UsageError
-    from callsmith.evals.bfcl import fetch
-    from callsmith.evals.bfcl.checker import Checker
     from callsmith.models.opening import open_local
 
     ensure(spec)
     model = open_local(spec, options)
-    checker: Checker | None = Checker(fetch.benchmark_folder()) if fetch.is_fetched() else None
     try:
         _refuse_remote(spec, is_remote=not model.engine.info.logprobs)
         if store and not model.info.weights.size:
             raise UsageError(f"{spec} is no file of weights: what is found of it cannot be kept", field="store")
-        await _ask_all(model, spec, options, setups, cases, records, settings, checker)
+        async with open_checker() as checker:
+            await _ask_all(model, spec, options, setups, cases, records, settings, checker)
         return model.info
     finally:
-        if checker is not None:
-            await checker.close()
         await model.close()
 
 
@@ -231,7 +220,7 @@ def _duration(seconds: float) -> str:
 def _show(found: "Tuning", name: str, out: Path) -> None:
     from callsmith.cli.evals.cases import print_rows
     from callsmith.evals.scores.report import comparison_table
-    from callsmith.evals.scores.tuning_report import against_template, preset_lines, ways_table, write_tuning
+    from callsmith.evals.scores.tuning import against_template, preset_lines, ways_table, write_tuning
 
     echo(f"{name}, tuned on {found.tuned_on} cases; on the {found.held_out} others:")
     print_rows(*ways_table(found))

@@ -38,6 +38,11 @@ def example(*lines: str) -> str:
     return "\b\n" + "\n".join([f"Example{'s' if len(lines) > 1 else ''}:", *(f"  {line}" for line in lines)])
 
 
+def make_group(name: str, help: str, *examples: str, needs_command: bool = False) -> typer.Typer:
+    """A group of commands. `needs_command`: without one, its help is shown."""
+    return typer.Typer(name=name, help=help, epilog=example(*examples), no_args_is_help=needs_command, rich_markup_mode=None)
+
+
 def require_server() -> None:
     """Raise MissingExtra if the packages of the server are not installed."""
     if not all(map(find_spec, ("uvicorn", "starlette", "msgspec", "prometheus_client"))):

@@ -1,5 +1,7 @@
-"""Fetching weights, with a progress bar."""
+"""Fetching weights and other large files, with a progress bar."""
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from pathlib import Path
 
 from callsmith.cli.terminal.output import echo
@@ -28,9 +30,6 @@ def ensure(spec: str) -> None:
 
 def fetch(spec: str, *, force: bool = False) -> Path:
     """Fetch weights, printing their size, their place and the progress."""
-    from rich.console import Console
-    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
-
     from callsmith.models.weights import fetch as weights
     from callsmith.models.weights.catalogue import catalogue, weights_folder
     from callsmith.models.weights.hub import parse
@@ -40,12 +39,17 @@ def fetch(spec: str, *, force: bool = False) -> Path:
         raise UnknownName("model", spec, catalogue())
     what = f"{spec} ({entry.title}), {write_size(entry.size)}," if entry else spec
     echo(f"Fetching {what} into {weights_folder()}", err=True)
-    with Progress(
-        BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn(), console=Console(stderr=True)
-    ) as progress:
-        task = progress.add_task("fetch", total=entry.size if entry else None)
-
-        def report(done: int, total: int) -> None:
-            progress.update(task, completed=done, total=total or None)
-
+    with download_bar(entry.size if entry else None) as report:
         return weights.fetch(spec, progress=report, force=force)
+
+
+@contextmanager
+def download_bar(size: int | None) -> Generator[Callable[[int, int], None], None, None]:
+    """A progress bar on stderr. What it gives is called with how many bytes are there, and of how many (0: not known)."""
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TimeRemainingColumn, TransferSpeedColumn
+
+    columns = (BarColumn(), DownloadColumn(), TransferSpeedColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True)) as progress:
+        task = progress.add_task("fetch", total=size)
+        yield lambda done, total: progress.update(task, completed=done, total=total or None)

@@ -1,4 +1,5 @@
-r"""What others wrote, for where it is shown: a terminal, a line of a log, Markdown, HTML. Nothing of it is obeyed there.
+r"""What others wrote, for where it is shown: a terminal, a line of a log, Markdown, HTML. Nothing of it is obeyed
+there, and what is too long is cut so that whoever reads it sees it.
 
 Characters that nobody would see, or that a terminal would obey, become `\u200b`, as JSON writes them: a JSON document stays the
 same document.
@@ -18,6 +19,8 @@ _UNUSUAL = re.compile("[^ -~\n\t\u200d]|(?<=[\0-\x7f])\u200d|\u200d(?=[\0-\x7f])
 _PLAIN = re.compile(
     r"""(?!.*(?:://|www\.))(?:[^\0-\x7f]|[a-z0-9]|(?<=[a-z0-9])_(?=[a-z0-9])|[ .,;:%()+'"=?/-]|[<>](?=\ ))*""", re.IGNORECASE
 )
+_NOTE = re.compile(r"\n\[Cut here: [0-9,]{1,20} of ([0-9][0-9,]{0,19}) characters are missing\.\]\Z")
+_LONGEST_NOTE = 100
 
 
 def is_hidden(char: str) -> bool:
@@ -61,3 +64,13 @@ def _shown(found: re.Match[str]) -> str:
     if char != "\r" and not is_hidden(char):
         return char
     return "\\u" + char.encode("utf-16-be", "surrogatepass").hex("-", 2).replace("-", "\\u")
+
+
+def cut_text(text: str, most: int) -> str:
+    """The text or, if it is longer than so many characters, its beginning and how much is missing: of one that was cut before,
+    of what it was at first."""
+    if len(text) <= most:
+        return text
+    cut_before = _NOTE.search(text, max(0, len(text) - _LONGEST_NOTE))
+    whole = max(cut_before.start(), int(cut_before[1].replace(",", ""))) if cut_before else len(text)
+    return f"{text[:most]}\n[Cut here: {whole - most:,} of {whole:,} characters are missing.]"

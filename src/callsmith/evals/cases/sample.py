@@ -1,11 +1,14 @@
-"""Which cases are asked: the same ones whenever the same sample is asked for."""
+"""Which cases are asked: the same ones whenever the same sample is asked for. One half is for tuning, the other is held out."""
 
 from collections import Counter
 from collections.abc import Collection, Sequence
 from hashlib import sha256
+from typing import Literal, TypeAlias
 
 from callsmith.core.errors import UnknownName
 from callsmith.evals.cases.case import Case
+
+Half: TypeAlias = Literal["tuning", "held-out"]
 
 
 def sample(
@@ -34,3 +37,12 @@ def sample(
         if per_category is None or counts[case.category] <= per_category:
             chosen.append(case)
     return chosen
+
+
+def half_of(id: str) -> Half:
+    """The half of a case, by its id alone: whatever else is added, it stays where it is.
+
+    >>> half_of("bakery"), half_of("car")
+    ('tuning', 'held-out')
+    """
+    return "held-out" if int(sha256(id.encode()).hexdigest(), 16) % 2 else "tuning"

@@ -1,11 +1,11 @@
-"""Exchanges with a server: what was sent, and what came back, byte for byte."""
+"""Exchanges with a server: what was sent, and what came back, byte for byte; answers as a client sees them."""
 
 import json
 import os
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from callsmith.core.errors import MissingExtra, ModelError, Unavailable, UsageError
 from callsmith.core.types.escaped_text import one_line
@@ -139,3 +139,44 @@ class Target:
         if headers is not None:
             return dict(headers)
         return {"authorization": f"Bearer {self.key}"} if self.key else {}
+
+
+@dataclass(slots=True)
+class AnsweredCall:
+    """A call in an answer: its arguments are the text that was sent."""
+
+    name: str = ""
+    text: str = ""
+    id: str = ""
+
+    @property
+    def arguments(self) -> dict[str, Json] | None:
+        """The arguments, or None where they are no JSON object."""
+        try:
+            value = json.loads(self.text)
+        except (ValueError, RecursionError):
+            return None
+        return cast(dict[str, Json], value) if isinstance(value, dict) else None
+
+
+@dataclass(slots=True)
+class Answer:
+    """An answer. `faults` are by what is wrong with its shape: "frames", "ids", "indices", "finish", "order", "arguments"."""
+
+    exchange: Exchange
+    text: str = ""
+    thoughts: str = ""
+    calls: list[AnsweredCall] = field(default_factory=list[AnsweredCall])
+    finish: str = ""  # "stop", "length", "calls", or as the server spells one that is not known
+    usage: Mapping[str, Json] | None = None
+    faults: dict[str, str] = field(default_factory=dict[str, str])
+
+    def fault(self, kind: str, what: str) -> None:
+        """Take down a fault; the first of its kind counts."""
+        self.faults.setdefault(kind, what)
+
+    @property
+    def said(self) -> tuple[str, list[tuple[str, Any]], str]:
+        """What two answers to one question have in common, if they are alike: not the ids."""
+        calls = [(call.name, call.text if call.arguments is None else call.arguments) for call in self.calls]
+        return self.text.strip(), calls, self.finish

@@ -18,9 +18,8 @@ from typing import Any, TypeAlias, TypeVar
 from callsmith.core.schema import validate
 from callsmith.core.types.escaped_text import one_line
 from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling, Tool
-from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect
-from callsmith.evals.check.exchange import Exchange, Target
+from callsmith.evals.check.exchange import Answer, AnsweredCall, Exchange, Target
 from callsmith.formats import formats
 from callsmith.formats.algebra import Calls, Format, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.inference.find_calls import find_calls

@@ -9,8 +9,7 @@ from typing import Any
 from callsmith.core.types.escaped_text import in_html, in_json, in_markdown
 from callsmith.evals.plot import Bar, bars
 from callsmith.evals.run.record import Record
-from callsmith.evals.scores.comparison import Comparison, compare
-from callsmith.evals.scores.scores import Scores, by_setup, score
+from callsmith.evals.scores.scores import Comparison, Scores, by_setup, compare, score
 from callsmith.evals.scores.statistics import Paired, Share
 
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]

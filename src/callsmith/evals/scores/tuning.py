@@ -13,20 +13,27 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from fractions import Fraction
 from itertools import groupby
+from pathlib import Path
 from statistics import fmean
 from typing import Any, Final
 
 from callsmith.core.errors import UsageError
+from callsmith.core.types.escaped_text import in_json
 from callsmith.evals.bfcl.load import ANY_CALL, GROUPS, LIVE
 from callsmith.evals.cases.case import Case, Expect
-from callsmith.evals.cases.split import half_of
+from callsmith.evals.cases.sample import half_of
 from callsmith.evals.run.record import Record
-from callsmith.evals.scores.scores import Scores, score, share_json
+from callsmith.evals.scores.report import PAIRED_NOTE, Section, Table, comparison_table, markdown, show_share
+from callsmith.evals.scores.scores import Comparison, Scores, compare, score, share_json
 from callsmith.evals.scores.statistics import Share
 
 TEMPLATE: Final = "template"  # the tool prompt that leaves all to the chat template, with which the others are compared
 _NEARLY: Final = Fraction(1, 100)
 _BEYOND: Final = 1.0  # log odds: how far beyond all scores a threshold is where every case is called, or none
+_NOTE = (
+    "The held-out half, each way with the threshold that was best on the other half. Shares with Wilson's 95 % interval in "
+    "brackets. Tokens (mean) and seconds (median) are those of answers with calls."
+)
 Expects = Mapping[str, Expect]  # what is right in a case, by its id
 
 
@@ -198,3 +205,53 @@ def _score(record: Record) -> float:
 
 def _prompt_tokens(records: Sequence[Record]) -> float:
     return fmean(record.prompt_tokens for record in records)
+
+
+def ways_table(tuning: Tuning) -> Table:
+    """Each way on the held-out half."""
+    shares = [tuning.shares(way) for way in tuning.ways]
+    names = list(dict.fromkeys(name for found in shares for name in found))
+    heads = ["tool prompt", "threshold", *names, "schema-valid calls", "errors", "prompt tokens", "tokens", "seconds"]
+    return heads, [
+        [
+            way.prompt,
+            "–" if way.threshold is None else f"{way.threshold:g}",
+            *(show_share(found.get(name)) for name in names),
+            *_costs(way),
+        ]
+        for way, found in zip(tuning.ways, shares, strict=True)
+    ]
+
+
+def _costs(way: Way) -> list[str]:
+    scores = way.scores
+    costs = [f"{scores.prompt_tokens:.0f}", f"{scores.completion_tokens:.0f}", f"{scores.seconds:.2f}"]
+    return [show_share(scores.valid), str(scores.errors), *(costs if scores.valid.n else ["–"] * 3)]
+
+
+def against_template(tuning: Tuning) -> list[Comparison]:
+    """Each other way against the template's own, on the held-out half; the one that was chosen first."""
+    first = tuning.template
+    others = sorted((way for way in tuning.ways if way is not first), key=lambda way: (way is not tuning.best, -way.value))
+    if first is None:
+        return []
+    return [compare([*first.records, *way.records], first.records[0].setup, way.records[0].setup) for way in others]
+
+
+def preset_lines(tuning: Tuning) -> Sequence[str]:
+    """The lines of a preset that follow."""
+    threshold = [] if tuning.best.threshold is None else [f"threshold = {tuning.best.threshold}"]
+    return [f'tool_prompt = "{tuning.best.prompt}"', *threshold, "auto_guarded = true"]
+
+
+def write_tuning(folder: Path, name: str, tuning: Tuning) -> Path:
+    """Write the report of a model, as Markdown and as JSON beside it; returns where it is."""
+    comparisons = against_template(tuning)
+    sections: list[Section] = [("Ways", _NOTE, ways_table(tuning))]
+    sections += [(f"{one.second} against {one.first}", PAIRED_NOTE, comparison_table(one)) for one in comparisons]
+    document = {**tuning.as_json(), "comparisons": [one.as_json() for one in comparisons]}
+    (folder / f"{name}.json").write_text(in_json(document, 2) + "\n", "utf-8")
+    path = folder / f"{name}.md"
+    chosen = "\n".join(["", "```toml", *preset_lines(tuning), "```", ""])
+    path.write_text(markdown(f"Tuning of {name}", sections) + chosen, "utf-8")
+    return path

@@ -19,7 +19,7 @@ from jinja2.ext import Extension, LoopControlExtension
 from jinja2.parser import Parser
 
 from callsmith.core.errors import ModelError, UsageError
-from callsmith.core.types.cut_text import cut_text
+from callsmith.core.types.escaped_text import cut_text
 from callsmith.formats.prompt.adapt import TemplateInput, TemplateTraits, adapt, probe_template
 from callsmith.formats.prompt.meter import TooManySteps, begin, pay_for_text, size_of, spent
 from callsmith.formats.prompt.sandbox import Sandbox

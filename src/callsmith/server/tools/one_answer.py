@@ -26,7 +26,7 @@ from callsmith.core.events import (
     TurnEnded,
     Unreadable,
 )
-from callsmith.core.types.cut_text import cut_text
+from callsmith.core.types.escaped_text import cut_text
 from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call
 from callsmith.runtime.jobs.background import JOB_ID

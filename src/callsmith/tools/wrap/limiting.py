@@ -12,7 +12,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ToolProgress
 from callsmith.core.failures import failed
 from callsmith.core.ports import Context
-from callsmith.core.types.cut_text import cut_text
+from callsmith.core.types.escaped_text import cut_text
 from callsmith.core.values import Call, Result
 from callsmith.tools.functions import Tools
 from callsmith.tools.wrap.wrapper import Item, Wrapper

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from callsmith.core.types.tables import as_object, as_objects, as_text
-from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect, json_frames, sse_frames, whole
+from callsmith.evals.check.exchange import Answer, AnsweredCall
 
 _FINISHES = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "calls"}
 

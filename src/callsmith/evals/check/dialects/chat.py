@@ -4,8 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from callsmith.core.types.tables import as_object, as_objects, as_text
-from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect, json_frames, sse_frames, whole
+from callsmith.evals.check.exchange import Answer, AnsweredCall
 from callsmith.wire.sse import DONE
 
 _FINISHES = {"tool_calls": "calls", "function_call": "calls"}

@@ -7,8 +7,7 @@ from typing import Any
 
 from callsmith.core.types.tables import as_object
 from callsmith.core.values import Json, Request
-from callsmith.evals.check.answer import Answer
-from callsmith.evals.check.exchange import Exchange
+from callsmith.evals.check.exchange import Answer, Exchange
 from callsmith.wire.signed import NOTHING_SIGNED
 from callsmith.wire.sse import Frame, FrameReader
 from callsmith.wire.upstream.dialects import DIALECTS, UpstreamDialect

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from callsmith.core.types.tables import as_object, as_objects, as_text
-from callsmith.evals.check.answer import Answer, AnsweredCall
 from callsmith.evals.check.dialects.dialect import CheckedDialect, whole
+from callsmith.evals.check.exchange import Answer, AnsweredCall
 
 
 def _read_whole(answer: Answer) -> None:

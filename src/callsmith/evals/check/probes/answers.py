@@ -4,7 +4,7 @@ from collections.abc import Awaitable, Callable
 from typing import TypeAlias
 
 from callsmith.core.types.tables import as_object, as_objects
-from callsmith.evals.check.answer import Answer
+from callsmith.evals.check.exchange import Answer
 from callsmith.evals.check.probe import CUT, ModelFault, ProbeContext, Skipped, Wrong, describe, probe
 from callsmith.evals.check.probes.questions import GREETING, WEATHER_QUESTION
 

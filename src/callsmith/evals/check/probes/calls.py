@@ -1,7 +1,7 @@
 """Calls that a model makes by itself: whether they are read, and whether clients can run them."""
 
 from callsmith.core.schema import validate
-from callsmith.evals.check.answer import Answer
+from callsmith.evals.check.exchange import Answer
 from callsmith.evals.check.probe import CUT, ModelFault, ProbeContext, probe
 from callsmith.evals.check.probes.answers import same_in_stream
 from callsmith.evals.check.probes.questions import EMAIL, STOCKS, TWO_QUESTIONS, WEATHER, WEATHER_QUESTION

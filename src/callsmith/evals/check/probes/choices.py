@@ -1,7 +1,7 @@
 """Tool choices: required, one tool by its name, none, and one call at a time. None of it is left to the model."""
 
 from callsmith.core.values import Choice
-from callsmith.evals.check.answer import Answer
+from callsmith.evals.check.exchange import Answer
 from callsmith.evals.check.probe import ProbeContext, Skipped, Wrong, describe, probe
 from callsmith.evals.check.probes.answers import same_in_stream
 from callsmith.evals.check.probes.questions import EMAIL, GREETING, STOCKS, TWO_QUESTIONS, WEATHER, WEATHER_QUESTION

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from callsmith.core.values import Call, Message, Result
-from callsmith.evals.check.answer import Answer
+from callsmith.evals.check.exchange import Answer
 from callsmith.evals.check.probe import ModelFault, ProbeContext, probe
 from callsmith.evals.check.probes.questions import EMAIL, WEATHER
 from callsmith.formats import format_named

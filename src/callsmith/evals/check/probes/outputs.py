@@ -4,7 +4,7 @@ import json
 
 from callsmith.core.schema import validate
 from callsmith.core.values import Output
-from callsmith.evals.check.answer import Answer
+from callsmith.evals.check.exchange import Answer
 from callsmith.evals.check.probe import ModelFault, ProbeContext, Wrong, probe
 from callsmith.evals.check.probes.questions import tool
 
