@@ -82,16 +82,13 @@ class Scripted:
             await asyncio.sleep(self._pause)
         for released in scanner.close():
             yield released
-        yield Finished(reason, Usage(self._count(prompt.text), said), scanner.matched)
+        yield Finished(reason, Usage(await self.count(prompt.text), said), scanner.matched)
 
     async def count(self, text: str) -> int:
-        return self._count(text)
+        return sum(1 if part in self.info.specials else -(-len(part) // self._chunk) for part in self._parts(text))
 
     async def close(self) -> None:
         self._closed = True
-
-    def _count(self, text: str) -> int:
-        return sum(1 if part in self.info.specials else -(-len(part) // self._chunk) for part in self._parts(text))
 
     def _take(self) -> str | tuple[Piece, ...]:
         if self._repeat and self._replies:

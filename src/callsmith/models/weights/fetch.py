@@ -128,16 +128,6 @@ def fetch(spec: str, *, progress: Progress | None = None, force: bool = False) -
     return Store().fetch(spec, progress=progress, force=force)
 
 
-def verify(name: str) -> Path:
-    """The file of a catalogue name, its sha256 checked over every byte."""
-    return Store().verify(name)
-
-
-def installed() -> dict[str, Path]:
-    """What has been fetched into the user's cache folder, by name."""
-    return Store().installed()
-
-
 def _fetch_hint(spec: str, *, force: bool = False) -> str:
     return f"Run: callsmith models fetch {'--force ' if force else ''}{spec}"
 
