@@ -106,7 +106,7 @@ def test_the_same_tokens_as_by_transformers_itself(kind: str, checkpoint: Checkp
         for prompt in prompts
     ]
     context = Context(ours, width=SMALL["vocab_size"], slots=4, length=128)
-    engine = TransformersEngine(replace(checkpoint, name=kind, model=ours), context)
+    engine = TransformersEngine(replace(checkpoint, model=ours, info=replace(checkpoint.info, name=kind)), context)
 
     async def answers() -> list[str]:
         sampling = Sampling(temperature=0.0, max_tokens=12)
