@@ -1,9 +1,7 @@
 """`callsmith bus`: this node of the capability bus: what it offers and calls, its identity and its tokens."""
 
-from callsmith.cli.bus.calls import call_capability, chat_over_bus, list_offers
-from callsmith.cli.bus.identity import IdentityCommand, show_id
-from callsmith.cli.bus.node import NodeCommand, OfferCommand
-from callsmith.cli.bus.offer import offer_capabilities
+from callsmith.cli.bus.calls import call_capability, chat_over_bus, list_offers, offer_capabilities
+from callsmith.cli.bus.node import IdentityCommand, NodeCommand, OfferCommand, show_id
 from callsmith.cli.bus.tokens import tokens_app
 from callsmith.cli.inputs.options import example, make_group
 

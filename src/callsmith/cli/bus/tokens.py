@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from callsmith.cli.bus.identity import IdentityCommand, bus_settings, open_identity
+from callsmith.cli.bus.node import IdentityCommand, bus_settings, open_identity
 from callsmith.cli.inputs.options import example, pairs
 from callsmith.cli.terminal.output import echo, echo_json
 from callsmith.core.errors import UsageError

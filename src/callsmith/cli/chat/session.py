@@ -7,7 +7,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from callsmith.cli.terminal.keys import echo_keys
+from callsmith.cli.terminal.approvals import echo_keys
 from callsmith.cli.terminal.screen import StatusLine
 from callsmith.cli.terminal.transcript import Transcript
 from callsmith.core.closing import closing

@@ -1,4 +1,4 @@
-"""Asking at the terminal whether a call may run."""
+"""Asking at the terminal whether a call may run; and what becomes of the keys that are pressed while nobody is asked."""
 
 import asyncio
 import json
@@ -6,14 +6,15 @@ import os
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Generator, Iterable, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from threading import Lock
 from typing import TYPE_CHECKING, cast
 
-from callsmith.cli.terminal.keys import echo_keys
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.types.escaped_text import one_line
@@ -144,3 +145,24 @@ def _edited(editor: str, text: str) -> str:
         path.write_text(text, "utf-8")
         subprocess.run([*shlex.split(editor), str(path)], check=False)
         return path.read_text("utf-8")
+
+
+@contextmanager
+def echo_keys(wanted: bool) -> Generator[None, None, None]:
+    """Let the terminal show the keys that are pressed, or not: in an answer that grows they would stand between its words."""
+    try:
+        keyboard = sys.stdin.fileno()
+    except (OSError, ValueError):  # there is no file behind it
+        keyboard = -1
+    if keyboard < 0 or not os.isatty(keyboard) or find_spec("termios") is None:
+        yield
+        return
+    import termios
+
+    before = termios.tcgetattr(keyboard)
+    flags = before[3] | termios.ECHO if wanted else before[3] & ~termios.ECHO
+    termios.tcsetattr(keyboard, termios.TCSANOW, [*before[:3], flags, *before[4:]])
+    try:
+        yield
+    finally:
+        termios.tcsetattr(keyboard, termios.TCSANOW, before)
