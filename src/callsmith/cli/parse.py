@@ -5,7 +5,7 @@ import sys
 from collections.abc import Iterable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any, cast
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +13,7 @@ from callsmith.cli.inputs.completion import complete_formats
 from callsmith.cli.inputs.options import FormatFileOption, example, find_format, named_format
 from callsmith.cli.terminal.output import echo, echo_json
 from callsmith.core.errors import CallsmithError, UsageError
+from callsmith.core.types.tables import Table
 from callsmith.core.values import Tool
 
 if TYPE_CHECKING:
@@ -91,32 +92,16 @@ def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: Sequence[Tool]) -
 def _row(row: Any, defaults: dict[str, Any], tools: Sequence[Tool]) -> dict[str, Any]:
     from callsmith.cli.inputs.tool_files import tools_of
 
-    if not isinstance(row, dict):
-        raise UsageError("a line must be a JSON object")
-    given = cast("dict[str, Any]", row)
-    fields = defaults | {key: value for key, value in given.items() if value is not None}
-    format = find_format(_text(fields, "format"))
-    opened = _text(fields, "opened")
+    given = Table.of(row, "line").data
+    fields = Table(defaults | {key: value for key, value in given.items() if value is not None})
+    format = find_format(fields.required_text("format"))
+    opened = fields.text("opened") or ""
     if fields.get("thinking"):
         opened = _within_thought(format, opened)
-    declared = tools_of(fields["tools"]) if "tools" in fields else tools
-    return parsed(format, _pieces(fields), declared, opened)
-
-
-def _pieces(fields: dict[str, Any]) -> list[str]:
-    chunks: Any = fields.get("chunks")
-    if chunks is None:
-        return [_text(fields, "output")]
-    if not isinstance(chunks, list) or not all(isinstance(one, str) for one in cast("list[Any]", chunks)):
-        raise UsageError("chunks must be a list of strings", field="chunks")
-    return cast("list[str]", chunks)
-
-
-def _text(fields: dict[str, Any], key: str) -> str:
-    value: Any = fields.get(key)
-    if not isinstance(value, str):
-        raise UsageError(f"{key} must be a string", field=key)
-    return value
+    declared = tools_of(fields.get("tools")) if "tools" in fields.data else tools
+    if fields.array("chunks") is None and fields.text("output") is None:
+        raise fields.error("output", "is missing")
+    return parsed(format, fields.texts("output" if fields.get("chunks") is None else "chunks"), declared, opened)
 
 
 def _within_thought(format: "Format", opened: str) -> str:

@@ -33,8 +33,8 @@ def test_a_case_is_read():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"id": ""}, "`id`"),
-        ({"expect": "some"}, "`expect`"),
+        ({"id": ""}, "case.id: is required"),
+        ({"expect": "some"}, "case.expect: expected one of calls, no_call"),
         ({"expect": "no_call"}, "belong to a case that expects calls"),
         ({"calls": []}, "belong to a case that expects calls"),
         ({"calls": [{"arguments": {}}]}, "name"),

@@ -4,7 +4,7 @@ import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, cast
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -12,6 +12,7 @@ from callsmith.cli.bus.node import authority_with, connect, node_settings
 from callsmith.cli.inputs.options import pairs
 from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import CallsmithError, UsageError
+from callsmith.core.types.tables import Table
 from callsmith.wire.capability.errors import BusError
 
 if TYPE_CHECKING:
@@ -147,9 +148,7 @@ def _parse_body(text: str) -> dict[str, Any]:
         value = json.loads(text)
     except ValueError as error:
         raise UsageError(f"the body is no JSON: {error}") from error
-    if not isinstance(value, dict):
-        raise UsageError('the body must be an object: {"params": {…}, "input": {…}}')
-    return cast(dict[str, Any], value)
+    return dict(Table.of(value, 'the body, {"params": {…}, "input": {…}}').data)
 
 
 def _run_with_codes(work: Any) -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 from callsmith.core.errors import UsageError
+from callsmith.core.types.tables import as_object, as_text
 from callsmith.core.values import TOOL_NAME, Tool
 
 SCHEMAS = ("parameters", "input_schema", "inputSchema")
@@ -36,15 +37,10 @@ def tools_of(value: Any) -> tuple[Tool, ...]:
 
 
 def _tool(entry: Any) -> Tool | None:
-    if not isinstance(entry, dict):
+    outer = as_object(entry)
+    fields = as_object(outer["function"]) if isinstance(outer.get("function"), dict) else outer
+    name, description = as_text(fields.get("name")), as_text(fields.get("description"))
+    if not TOOL_NAME.fullmatch(name):
         return None
-    outer = cast("dict[str, Any]", entry)
-    inner: Any = outer.get("function")
-    fields = cast("dict[str, Any]", inner) if isinstance(inner, dict) else outer
-    name: Any = fields.get("name")
-    if not isinstance(name, str) or not TOOL_NAME.fullmatch(name):
-        return None
-    words: Any = fields.get("description")
-    description = words if isinstance(words, str) else ""
     schema = next((fields[key] for key in SCHEMAS if isinstance(fields.get(key), dict)), None)
     return Tool(name, description) if schema is None else Tool(name, description, schema)

@@ -86,7 +86,7 @@ class Table:
         return value
 
     def one_of(self, key: str, known: tuple[T, ...], default: T) -> T:
-        value: Any = self.data.get(key, default)
+        value: Any = default if self.get(key) is None else self.get(key)
         if value not in known:
             raise self.error(key, f"expected one of {', '.join(map(str, known))}, got {shorten(repr(value))}")
         return value

@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
 
 from callsmith.core.errors import UsageError
+from callsmith.core.types.tables import Table
 from callsmith.core.values import Call, Json, Message, Tool
 from callsmith.wire.openai.chat import read_request
 
 Expect: TypeAlias = Literal["calls", "no_call", "any_call"]
 Answers: TypeAlias = Sequence[Mapping[str, Mapping[str, Sequence[Json]]]]  # one of each call: its name, then values by argument
+_EXPECTS: tuple[Expect, ...] = get_args(Expect)
 _FIELDS = frozenset({"id", "category", "messages", "tools", "expect", "calls", "answers"})
 _MOST_BYTES = 256 * 1024 * 1024  # of a file
 
@@ -98,52 +100,26 @@ def read_cases(path: Path) -> list[Case]:
 
 def read_case(document: Json) -> Case:
     """The case in a decoded line."""
-    if not isinstance(document, dict):
-        raise UsageError("a case must be an object")
-    row = cast("dict[str, Any]", document)
-    if unknown := row.keys() - _FIELDS:
-        raise UsageError(f"unknown field {sorted(unknown)[0]!r}; a case has {', '.join(sorted(_FIELDS))}")
-    if not isinstance(row.get("id"), str) or not row["id"]:
-        raise UsageError("a case needs an `id`, a text")
-    if not isinstance(category := row.get("category") or "own", str):
-        raise UsageError("the `category` of a case must be a text")
-    f"{row['id']}{category}".encode()  # a ValueError if half a character is in it: it could not be stored
-    answers, calls = _list_of(row, "answers"), _list_of(row, "calls")
-    expect = row.get("expect") or "calls"
-    if expect not in get_args(Expect):
-        raise UsageError(f'`expect` must be "calls", "no_call" or "any_call", not {expect!r}')
+    row = Table.of(document, "case").check_keys(_FIELDS)
+    id, category = row.required_text("id"), row.text("category") or "own"
+    f"{id}{category}".encode()  # a ValueError if half a character is in it: it could not be stored
+    answers, calls = row.array("answers") or [], [*row.objects("calls")]
+    expect = row.one_of("expect", _EXPECTS, "calls")
     if (expect == "calls") != bool(answers or calls):
         raise UsageError("`calls` or `answers` belong to a case that expects calls, and to no other")
     asked = read_request({"messages": row.get("messages"), "tools": row.get("tools")}).request
     return Case(
-        row["id"],
+        id,
         category,
         (Turn(asked.messages, asked.tools),),
         expect,
-        tuple(_read_call(call) for call in calls),
+        tuple(Call(call.required_text("name"), (call.object("arguments") or Table({})).data) for call in calls),
         _read_answers(answers),
     )
 
 
 def _no_constant(name: str) -> NoReturn:
     raise UsageError(f"{name} is not JSON")
-
-
-def _list_of(row: Mapping[str, Any], key: str) -> list[Any]:
-    found: Any = row.get(key) or []
-    if not isinstance(found, list):
-        raise UsageError(f"`{key}` must be a list")
-    return cast("list[Any]", found)
-
-
-def _read_call(call: Any) -> Call:
-    if not isinstance(call, dict) or not isinstance(cast("Any", call).get("name"), str):
-        raise UsageError('a call must be {"name": …, "arguments": {…}}')
-    fields = cast("dict[str, Any]", call)
-    arguments: Any = fields.get("arguments") or {}
-    if not isinstance(arguments, dict):
-        raise UsageError("the `arguments` of a call must be an object")
-    return Call(fields["name"], cast("dict[str, Json]", arguments))
 
 
 def _read_answers(answers: list[Any]) -> Answers:
