@@ -104,7 +104,7 @@ def read_case(document: Json) -> Case:
     id, category = row.required_text("id"), row.text("category") or "own"
     f"{id}{category}".encode()  # a ValueError if half a character is in it: it could not be stored
     answers, calls = row.array("answers") or [], [*row.objects("calls")]
-    expect = row.one_of("expect", _EXPECTS, "calls")
+    expect: Expect = row.one_of("expect", _EXPECTS, "calls")
     if (expect == "calls") != bool(answers or calls):
         raise UsageError("`calls` or `answers` belong to a case that expects calls, and to no other")
     asked = read_request({"messages": row.get("messages"), "tools": row.get("tools")}).request

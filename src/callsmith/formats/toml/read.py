@@ -39,7 +39,7 @@ ARGUMENT_HOLES = frozenset({Hole.KEY, Hole.TYPE, Hole.VALUE})
 ENVELOPE_HOLES = frozenset({Hole.NAME, Hole.ID, Hole.ARGS})
 NAMED_VALUES: dict[str, Spelling] = {"json": JSON, "python": PYTHON, "raw": RAW}
 SPELLINGS: dict[str, type[Spelling]] = {"notation": Notation, "raw": Raw, "nested": Nested}
-MEANINGS = frozenset({"string", "number", "integer", "boolean", "null", "array", "object", "json"})  # of a flag
+MEANINGS = ("array", "boolean", "integer", "json", "null", "number", "object", "string")  # of a flag
 NODE_KINDS = {"any": (), "opt": ("write",), "each": ("between",), "object": (), "ident": ()}
 
 
@@ -228,6 +228,6 @@ def _read_values(value: Json, path: str) -> Spelling:
         flags = Table.of(table["flags"], path).data
         for flag, meaning in flags.items():
             if meaning not in MEANINGS:
-                raise error_at(path, f"the flag `{flag}` must mean one of {', '.join(sorted(MEANINGS))}")
+                raise error_at(path, f"the flag `{flag}` must mean one of {', '.join(MEANINGS)}")
         table["flags"] = [*flags.items()]
     return load(spelling, table, path)
