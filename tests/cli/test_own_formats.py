@@ -73,7 +73,7 @@ def test_a_file_that_is_no_format_is_a_usage_error(callsmith, tmp_path: Path):
     path.write_text("", "utf-8")
     result = callsmith("formats", "check", str(path))
     assert result.code == 2
-    assert "empty.toml: the format: `name` is missing" in result.err
+    assert "empty.toml: the format, name: is required" in result.err
 
 
 def test_calls_inside_reasoning_can_be_ignored(callsmith):
