@@ -13,8 +13,8 @@ from callsmith.server.http.keys import hash_key
 from callsmith.server.settings import Key, Requests, Settings
 from callsmith.server.store import Document, StoreLimits
 from callsmith.server.store.sqlite import SqliteStore
-from callsmith.server.tools import plan
-from callsmith.server.tools.plan import HiddenRound, HiddenRounds
+from callsmith.server.tools import planner
+from callsmith.server.tools.planner import HiddenRound, HiddenRounds
 from callsmith.wire.llama_server import read_completion
 from tests.attack.loop_latency import measured_server
 from tests.fakes import FakeModel
@@ -98,7 +98,7 @@ async def test_documents_are_bounded_by_their_bytes_and_only_their_owner_loses_a
 
 
 def test_hidden_rounds_are_bounded_by_their_size_and_each_caller_loses_only_its_own(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(plan, "_MOST_CHARACTERS", 5_000)
+    monkeypatch.setattr(planner, "_MOST_CHARACTERS", 5_000)
     rounds, call = HiddenRounds(), Call("f", {}, "c1")
     asked = [(Message.user(str(number)),) for number in range(10)]
     large = HiddenRound((Message.assistant("x" * 1000, calls=[call]),))

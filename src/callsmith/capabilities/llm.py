@@ -9,7 +9,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, ExitStack, nullcontext
-from dataclasses import dataclass, field, replace
+from dataclasses import KW_ONLY, dataclass, field, replace
 from typing import TypeAlias
 
 from callsmith.bus.bus import CapabilityBus
@@ -61,34 +61,24 @@ def _always(_: CapabilityCall) -> AbstractAsyncContextManager[object]:
     return nullcontext()
 
 
+@dataclass(frozen=True, slots=True)
 class LlmService:
     """Offers models on a bus. `tools` are this node's own; `admission` gives every answer its place, and `recorder` what records
     its turns. `shares_prompt_cache`: what is cached of prompts is reused for all callers, who can find out what others ask."""
 
-    def __init__(
-        self,
-        bus: CapabilityBus,
-        models: Mapping[str, Model],
-        *,
-        tools: Toolset | None = None,
-        limits: Limits = STANDARD_LIMITS,
-        admission: Admission = _always,
-        recorder: Callable[[], Recorder] | None = None,
-        max_concurrent: int = 64,
-        shares_prompt_cache: bool = False,
-    ) -> None:
-        self._bus = bus
-        self._models = models
-        self._tools = tools
-        self._limits = limits
-        self._admission = admission
-        self._recorder = recorder
-        self._most = max_concurrent
-        self._shares_prompt_cache = shares_prompt_cache
+    bus: CapabilityBus
+    models: Mapping[str, Model]
+    _: KW_ONLY
+    tools: Toolset | None = None
+    limits: Limits = STANDARD_LIMITS
+    admission: Admission = _always
+    recorder: Callable[[], Recorder] = Trace
+    max_concurrent: int = 64
+    shares_prompt_cache: bool = False
 
     def register(self) -> Callable[[], None]:
         """Offer the capabilities. Calling what is returned withdraws them."""
-        has = {"model": ["", *self._models], "tools_supported": True, "max_tools_per_call": MOST_TOOLS, "modalities": ["text"]}
+        has = {"model": ["", *self.models], "tools_supported": True, "max_tools_per_call": MOST_TOOLS, "modalities": ["text"]}
         chat = Descriptor(
             NAME,
             request_schema=REQUEST_SCHEMA,
@@ -96,7 +86,7 @@ class LlmService:
             stream_schema=STREAM_SCHEMA,
             description="Ask a model, which may call tools",
             params=has,
-            max_concurrent=self._most,
+            max_concurrent=self.max_concurrent,
             timeout_seconds=CHAT_SECONDS,
         )
         tools_call = Descriptor(
@@ -104,33 +94,31 @@ class LlmService:
             request_schema=TOOLS_CALL_SCHEMA,
             description="Call a capability as a tool would",
             timeout_seconds=CHAT_SECONDS,
-            max_concurrent=self._most,
+            max_concurrent=self.max_concurrent,
         )
         withdrawals = ExitStack()
         for version in VERSIONS:
-            withdrawals.callback(self._bus.register(replace(chat, version=version), self.handle_chat, _has_model))
-        withdrawals.callback(self._bus.register(tools_call, self.handle_tools_call))
+            withdrawals.callback(self.bus.register(replace(chat, version=version), self.handle_chat, _has_model))
+        withdrawals.callback(self.bus.register(tools_call, self.handle_tools_call))
         return withdrawals.close
 
     async def handle_tools_call(self, call: CapabilityCall) -> Answer:
         """Call the target capability with the target body, on the caller's authority; the answer is the target's."""
         name, version = read_target(call.input)
-        return await self._bus.call(
-            name, version, call.input["target_body"], session_id=call.session_id, authority=call.authority
-        )
+        return await self.bus.call(name, version, call.input["target_body"], session_id=call.session_id, authority=call.authority)
 
     async def handle_chat(self, call: CapabilityCall) -> AsyncIterator[Frame]:
         """Answer a chat. A call that is not streamed gets the same answer in one piece, as its last frame."""
         chat = self._for_caller(call, read_chat(dict(call.body)))
-        name = chat.model or next(iter(self._models), "")
-        if name not in self._models:
-            raise BusError("not_found", str(UnknownName("model", name, self._models)))
+        name = chat.model or next(iter(self.models), "")
+        if name not in self.models:
+            raise BusError("not_found", str(UnknownName("model", name, self.models)))
         began = time.monotonic()
-        answer = _ChatAnswer(self._bus, call, chat, self._limits, name, self._recorder() if self._recorder else Trace())
+        answer = _ChatAnswer(self.bus, call, chat, self.limits, name, self.recorder())
         async with (
-            self._admission(call),
-            in_use(self._models[name]) as model,
-            closing(_with_signs_of_life(answer.frames(model, self._tools))) as frames,
+            self.admission(call),
+            in_use(self.models[name]) as model,
+            closing(_with_signs_of_life(answer.frames(model, self.tools))) as frames,
         ):
             async for frame in frames:
                 if call.stream:
@@ -145,7 +133,7 @@ class LlmService:
         """What is asked, with who asks it: callers share an engine, and nothing of each other's prompts."""
         authority = call.authority
         caller = "/".join((*authority.via, authority.subject))
-        salt = "" if self._shares_prompt_cache else cache_salt(caller, chat.request.cache_salt)
+        salt = "" if self.shares_prompt_cache else cache_salt(caller, chat.request.cache_salt)
         return replace(chat, request=replace(chat.request, session=call.session_id, caller=caller, cache_salt=salt))
 
 

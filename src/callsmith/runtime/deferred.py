@@ -47,10 +47,10 @@ def split_tools(given: GivenTools | None) -> tuple[Toolset | None, tuple[Tool, .
     """What was given, as a toolset and the tools that the caller runs: of a list, those that are definitions only."""
     if given is None or not isinstance(given, Sequence):
         return given, ()
-    tools = [one.build() if isinstance(one, Definition) else one for one in given]
-    deferred = tuple(one for one in tools if isinstance(one, Tool))
-    functions = [one if isinstance(one, Function) else Function.of(one) for one in tools if not isinstance(one, Tool)]
-    names = [one.name for one in (*deferred, *(one.tool for one in functions))]
+    tools = [tool.build() if isinstance(tool, Definition) else tool for tool in given]
+    deferred = tuple(tool for tool in tools if isinstance(tool, Tool))
+    functions = [tool if isinstance(tool, Function) else Function.of(tool) for tool in tools if not isinstance(tool, Tool)]
+    names = [tool.name for tool in (*deferred, *(function.tool for function in functions))]
     for name in names:
         if names.count(name) > 1:
             raise UsageError(f"two tools are called {name!r}", field="tools")

@@ -16,7 +16,7 @@ import re
 import sys
 from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import KW_ONLY, dataclass, replace
 from difflib import get_close_matches
 from functools import lru_cache, partial
 from hashlib import sha256
@@ -203,7 +203,7 @@ async def limit_shown_tools(
         return safe, toolset
     names, search_first = frozenset(tool.name for tool in hidden), "search-first" in guard_names(model, guards)
     shown = BudgetedModel(
-        safe, partial(costs.of, model), budget or sys.maxsize, pinned=pinned, hidden=names, search_first=search_first
+        safe, partial(costs.of, model), budget or sys.maxsize, pinned=frozenset(pinned), hidden=names, search_first=search_first
     )
     return shown, SearchableToolset(toolset, hidden)
 
@@ -233,6 +233,7 @@ class SearchableToolset:
         yield Result(call.id, call.name, await asyncio.to_thread(search_answer, call.arguments.get("query", ""), searchable))
 
 
+@dataclass(frozen=True, eq=False)
 class BudgetedModel:
     """A model that is shown `find_tools`, the pinned tools and, within the budget, the tools found or called last.
 
@@ -244,27 +245,18 @@ class BudgetedModel:
     one, or searches without end. Where nothing is found it is shown none, unless it has to call something.
     """
 
-    def __init__(
-        self,
-        model: Model,
-        price: CostFunction,
-        budget: int,
-        *,
-        pinned: Collection[str] = (),
-        hidden: Collection[str] = (),
-        search_first: bool = False,
-    ) -> None:
-        self._model = model
-        self._search_first = search_first
-        self._price = price
-        self._budget = budget
-        self._pinned = frozenset(pinned)
-        self._hidden = frozenset(hidden)
+    model: Model
+    price: CostFunction
+    budget: int
+    _: KW_ONLY
+    pinned: frozenset[str] = frozenset()
+    hidden: frozenset[str] = frozenset()
+    search_first: bool = False
 
     @property
     def info(self) -> ModelInfo:
         """What is known of the model; tokens are counted with the tools that it is shown."""
-        info = model_info(self._model)
+        info = model_info(self.model)
         if (count := info.count) is None:
             return info
 
@@ -274,7 +266,7 @@ class BudgetedModel:
         return replace(info, count=count_narrowed)
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        async with closing(self._model.stream(await self.shown_request(request))) as events:
+        async with closing(self.model.stream(await self.shown_request(request))) as events:
             async for event in events:
                 yield event
 
@@ -284,14 +276,14 @@ class BudgetedModel:
         if finder is None or FIND_TOOLS in request.choice.names:
             return request
         offered = [tool for tool in request.choice.among(request.tools) if tool.name != FIND_TOOLS]
-        costs = await self._price(offered)
-        hidden = self._hidden - {*request.choice.names}
+        costs = await self.price(offered)
+        hidden = self.hidden - {*request.choice.names}
         open_costs = {name: cost for name, cost in costs.items() if name not in hidden}
-        fits = _fits(open_costs.values(), self._budget)
+        fits = _fits(open_costs.values(), self.budget)
         if fits and len(open_costs) == len(costs):
             return replace(request, tools=tuple(tool for tool in request.tools if tool is not finder and tool.name not in hidden))
-        always = frozenset(open_costs) if fits else self._pinned
-        searched = await asyncio.to_thread(search, _question(request), offered) if self._search_first else []
+        always = frozenset(open_costs) if fits else self.pinned
+        searched = await asyncio.to_thread(search, _question(request), offered) if self.search_first else []
         mentioned = [name for name in _list_mentioned(request.messages) if name in costs]
         mentioned += [tool.name for tool in reversed(searched)]
         shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs, always)
@@ -303,13 +295,13 @@ class BudgetedModel:
         has_found = any(name in costs for name in _found_in(last))
         if _is_search_result(last) and not has_found and request.choice.mode == "auto":
             return replace(request, tools=(finder, *tools), choice=Choice("auto"), policy="auto")
-        mode = apply_policy(request, model_info(self._model).policy).mode
-        is_finder_shown = (mode == "required" and not tools) if self._search_first else not (has_found and mode == "required")
+        mode = apply_policy(request, model_info(self.model).policy).mode
+        is_finder_shown = (mode == "required" and not tools) if self.search_first else not (has_found and mode == "required")
         shown_tools = [finder, *tools] if is_finder_shown else tools
         return replace(request, tools=tuple(shown_tools), choice=Choice(mode))
 
     def _fitting(self, recent: Iterable[str], costs: Mapping[str, int], always: frozenset[str]) -> set[str]:
-        left = self._budget - sum(cost for name, cost in costs.items() if name in always)
+        left = self.budget - sum(cost for name, cost in costs.items() if name in always)
         fitting: set[str] = set()
         for name in recent:
             if not fitting or costs[name] <= left:

@@ -18,8 +18,7 @@ from callsmith.core.schema import validate
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.results import log_raised, result_message, tool_raised
-from callsmith.runtime.retries import with_retries
+from callsmith.runtime.results import log_raised, result_message, tool_raised, with_retries
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # for whoever sets up logging, as the server does; not for a terminal

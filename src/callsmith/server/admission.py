@@ -223,7 +223,8 @@ class RateLimits:
     def admit(self, caller: str, limits: CallerLimits) -> dict[str, str]:
         """Count one more answer, or refuse it; the headers that say what is left."""
         now, headers = self._clock(), dict[str, str]()
-        allowances = [(kind, self._of(caller, kind, most, now)) for kind, most in _per_minute(limits)]
+        rates = {"requests": limits.requests_per_minute, "tokens": limits.tokens_per_minute}
+        allowances = [(kind, self._of(caller, kind, most, now)) for kind, most in rates.items() if most is not None]
         waits = {kind: allowance.wait(now) for kind, allowance in allowances}
         refused = max(waits, key=lambda kind: waits[kind], default="")
         if not refused or not waits[refused]:
@@ -247,8 +248,3 @@ class RateLimits:
     def _of(self, caller: str, kind: str, most: int, now: float) -> _Allowance:
         key = (caller, kind, most)
         return self._allowances.get(key) or self._allowances.put(key, _Allowance(most, now))
-
-
-def _per_minute(limits: CallerLimits) -> list[tuple[str, int]]:
-    rates = (("requests", limits.requests_per_minute), ("tokens", limits.tokens_per_minute))
-    return [(kind, most) for kind, most in rates if most is not None]

@@ -58,7 +58,8 @@ def create_app(
     store = store or SqliteStore(limits=StoreLimits(bytes=settings.store_bytes))
     audit = AuditLog(store, settings.audit, request_id)
     audited = None if settings.audit == "off" else audit
-    parts, dialects = open_parts(settings, parts), _dialects()
+    parts = open_parts(settings, parts)
+    dialects = [dialect for module in route_modules() if isinstance(dialect := vars(module).get("DIALECT"), Dialect)]
     toolset = wrap_server_tools(
         None if tools is None else as_toolset(tools),
         settings.llm,
@@ -89,11 +90,6 @@ def create_app(
     # Behind those of the routes: these are used by what they end.
     service.on_shutdown.extend((*(part.close for part in parts), jobs.close, audit.close))
     return app
-
-
-def _dialects() -> list[Dialect]:
-    values = [vars(module).get("DIALECT") for module in route_modules()]
-    return [dialect for dialect in values if isinstance(dialect, Dialect)]
 
 
 @asynccontextmanager

@@ -25,8 +25,7 @@ from callsmith.server.settings import CallerLimits, Settings, merged_limits
 from callsmith.server.store import Store
 from callsmith.server.store.sqlite import SqliteStore
 from callsmith.server.tools.one_answer import AnswerEvent, OneAnswer, StepLog
-from callsmith.server.tools.plan import HiddenRound, HiddenRounds
-from callsmith.server.tools.planner import ToolPlanner
+from callsmith.server.tools.planner import HiddenRound, HiddenRounds, ToolPlanner
 from callsmith.wire.extensions import DEFAULT_OPTIONS, TOOL_EVENTS, ToolOptions
 
 
@@ -96,21 +95,19 @@ class AnswerPipeline:
             log = StepLog()
             return log.attach_steps(self.events(model, replace(request, explain=log.add), options))
         if self.tools.runs_no_tools(request, options):
-            return self._pipeline(lambda admitted: self._ask_model(admitted, model, request))
-        return self._pipeline(lambda admitted: self._run_tools(admitted.place, model, request, options))
+            return self._pipeline(lambda _, until_end: self._ask_model(until_end, model, request))
+        return self._pipeline(lambda place, _: self._run_tools(place, model, request, options))
 
     def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
         """The continuation of a plain text."""
         completion = replace(completion, cache_salt=self._salt(completion.cache_salt), caller=client())
-        return _model_events(self._pipeline(lambda admitted: self._continue_text(admitted, model, completion)))
+        return _model_events(self._pipeline(lambda _, until_end: self._continue_text(until_end, model, completion)))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
         """What comes after a pause, now that a person has decided. The caller has the lease on the run."""
         options = replace(paused.options, shows_tool_items=True)
         request = replace(paused.request, messages=paused.saved.messages)
-        return self._pipeline(
-            lambda admitted: self._run_tools(admitted.place, self.models.get(paused.model), request, options, paused)
-        )
+        return self._pipeline(lambda place, _: self._run_tools(place, self.models.get(paused.model), request, options, paused))
 
     async def load(self, model: Model) -> None:
         """Have a model loaded, as its first request would; it is admitted like one."""
@@ -152,10 +149,11 @@ class AnswerPipeline:
         """What records the turns of the request that is being answered."""
         return _RequestRecorder(self, current_request(), self.caller_limits())
 
-    async def _pipeline(self, prepare: "Callable[[_Admitted], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
+    async def _pipeline(self, prepare: "Callable[[Place, AsyncExitStack], Awaitable[_Answering]]") -> AsyncIterator[AnswerEvent]:
+        """The answer that `prepare` is about to give in its place; what it puts on the stack is released at the end."""
         async with self.admission() as place, AsyncExitStack() as until_end:
             deadline = place.deadline
-            answering = await deadline.wait_for(prepare(_Admitted(place, until_end)))
+            answering = await deadline.wait_for(prepare(place, until_end))
             with recording(self.recorder(), answering.asked) as turn, deadline:
                 async with closing(answering.events) as events:
                     async for event in events:
@@ -165,16 +163,16 @@ class AnswerPipeline:
                             yield shown
                         deadline.go_on()
 
-    async def _ask_model(self, admitted: "_Admitted", model: Model, request: Request) -> "_Answering":
+    async def _ask_model(self, until_end: AsyncExitStack, model: Model, request: Request) -> "_Answering":
         """Nothing runs here: the model is asked, and its calls go back to the client."""
         request.choice.among(request.tools)
         turn_info = TurnInfo(self.models.name_of(model), request.tools, request.choice, external=True)
-        opened = await admitted.until_end.enter_async_context(in_use(model))
+        opened = await until_end.enter_async_context(in_use(model))
         events = guarded(opened, None if self.settings.guards else ()).stream(request)
         return _Answering(events, turn_info, _show_model_event)
 
-    async def _continue_text(self, admitted: "_Admitted", model: Model, completion: Completion) -> "_Answering":
-        opened = await admitted.until_end.enter_async_context(in_use(model))
+    async def _continue_text(self, until_end: AsyncExitStack, model: Model, completion: Completion) -> "_Answering":
+        opened = await until_end.enter_async_context(in_use(model))
         complete = model_info(opened).complete
         if complete is None:
             raise UsageError("this model answers messages only, it does not continue a text", field="model")
@@ -209,14 +207,6 @@ class AnswerPipeline:
     def _salt(self, given: str) -> str:
         """Who may reuse what is cached of a prompt: the same key, and of its requests those with the same `cache_salt`."""
         return cache_salt("" if self.settings.llm.share_prompt_cache else caller(), given)
-
-
-@dataclass(frozen=True, slots=True)
-class _Admitted:
-    """A request that is answered now: its place, and what is released at the end of its answer."""
-
-    place: Place
-    until_end: AsyncExitStack
 
 
 @dataclass(frozen=True, slots=True)

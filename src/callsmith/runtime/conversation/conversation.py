@@ -173,7 +173,8 @@ class Conversation:
     @property
     def calls(self) -> tuple[Call, ...]:
         """The calls that wait for the caller's results."""
-        return tuple(call for call in self._journal.open_calls if call.name in self._external)
+        external = {tool.name for tool in self._settings.get("external", ())}
+        return tuple(call for call in self._journal.open_calls if call.name in external)
 
     @property
     def unfinished(self) -> bool:
@@ -216,11 +217,11 @@ class Conversation:
             if not running:
                 return None
             await self._jobs.wait_for_one(running)
-        return await self._reply(self._go(self._take_in_jobs))
+        return await self._reply(self._go(self._begin))
 
     def stream(self, text: str) -> AsyncGenerator[RunEvent, None]:
         """`send`, as events. Closing the iterator stops the turn: every call then has a result, `cancelled` if no other."""
-        return self._go(lambda: self._say(text))
+        return self._go(lambda: self._begin(Message.user(text)))
 
     def stream_resume(self, decisions: Mapping[str, Decision] = NO_DECISIONS) -> AsyncGenerator[RunEvent, None]:
         """`resume`, as events."""
@@ -254,10 +255,6 @@ class Conversation:
         """The conversation as one JSON file, written whole or not at all."""
         write_journal(Path(path), self._journal.saved)
 
-    @property
-    def _external(self) -> dict[str, Tool]:
-        return {tool.name: tool for tool in self._settings.get("external", ())}
-
     @contextmanager
     def _turn(self) -> Generator[None, None, None]:
         if self._busy:
@@ -268,19 +265,12 @@ class Conversation:
         finally:
             self._busy = False
 
-    async def _say(self, text: str) -> Sequence[RunEvent]:
-        self._check_nothing_waits()
-        await self._journal.begin(Message.user(text), await self._due_calls())
-        return ()
-
-    async def _take_in_jobs(self) -> Sequence[RunEvent]:
-        self._check_nothing_waits()
-        await self._journal.begin(calls=await self._due_calls())
-        return ()
-
-    def _check_nothing_waits(self) -> None:
+    async def _begin(self, said: Message | None = None) -> Sequence[RunEvent]:
+        """Begin a turn with what the user says, if anything, and the results of jobs that have ended."""
         if waiting := [call.name for call in self._journal.open_calls]:
             raise UsageError(f"calls are waiting ({', '.join(waiting)}): decide, resume or submit_results comes first")
+        await self._journal.begin(said, await self._due_calls())
+        return ()
 
     async def _due_calls(self) -> tuple[Call, ...]:
         """Calls for the results of jobs that have ended since."""

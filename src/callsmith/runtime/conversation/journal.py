@@ -154,10 +154,10 @@ class Journal:
             case ToolFinished(result):
                 await self.settle(result)
             case ConfirmationNeeded(call=call):
-                if all(one.call.id != call.id for one in self.pending):
-                    others = (one for one in self.saved.pending if one.call.id != call.id)
+                if all(question.call.id != call.id for question in self.pending):
+                    others = (question for question in self.saved.pending if question.call.id != call.id)
                     self.saved = replace(self.saved, pending=(*others, event))
-                decisions = {call_id: one for call_id, one in self.saved.decisions.items() if call_id != call.id}
+                decisions = {id: decision for id, decision in self.saved.decisions.items() if id != call.id}
                 self.saved = replace(self.saved, decisions=decisions)
                 await self._postpone(call)
             case TurnEnded(messages):
@@ -280,8 +280,8 @@ def _about_open_calls(saved: Saved) -> Saved:
     waiting = {call.id for call in unanswered(saved.messages)}
     return replace(
         saved,
-        pending=tuple(one for one in saved.pending if one.call.id in waiting),
-        decisions={call_id: one for call_id, one in saved.decisions.items() if call_id in waiting},
+        pending=tuple(question for question in saved.pending if question.call.id in waiting),
+        decisions={call_id: decision for call_id, decision in saved.decisions.items() if call_id in waiting},
         started=saved.started & waiting,
     )
 

@@ -125,7 +125,8 @@ class _Journaled:
         return tools
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
-        await self.journal.start(call, repeatable=self._is_repeatable(call.name))
+        tool = self.known.get(call.name)
+        await self.journal.start(call, repeatable=tool is not None and (tool.idempotent or not tool.side_effects))
         async with closing(self.toolset.call(call, context)) as items:
             async for item in items:
                 match item:
@@ -143,7 +144,3 @@ class _Journaled:
                     case _:
                         assert_never(item)
                 yield item
-
-    def _is_repeatable(self, name: str) -> bool:
-        tool = self.known.get(name)
-        return tool is not None and (tool.idempotent or not tool.side_effects)

@@ -62,30 +62,23 @@ class _Work:
                 inbox.put_nowait(progress)
 
 
+@dataclass(slots=True, eq=False)
 class Jobs:
     """The jobs of a program or a server. Those of another caller do not exist for a caller."""
 
-    def __init__(
-        self,
-        storage: JobStorage | None = None,
-        limits: JobLimits = STANDARD_JOB_LIMITS,
-        result_characters: int = STANDARD_LIMITS.result_characters,
-    ) -> None:
-        self._storage: JobStorage = storage or MemoryJobs()
-        self._limits = limits
-        self._result_characters = result_characters
-        self._working: dict[str, _Work] = {}
+    storage: JobStorage = field(default_factory=MemoryJobs)
+    limits: JobLimits = STANDARD_JOB_LIMITS
+    result_characters: int = STANDARD_LIMITS.result_characters
+    _working: dict[str, _Work] = field(default_factory=dict[str, _Work])
 
     async def begin(self, toolset: Toolset, tool: Tool, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         """Run a call up to where its tool starts; from there on it is a job. What comes before that is passed on: a question for
         a person, a refusal."""
-        is_full = (
-            len(self._running(context.subject)) >= self._limits.running
-        )  # whoever floods is refused without a look elsewhere
-        known = () if is_full else await self._storage.list(context.subject)
+        is_full = len(self._running(context.subject)) >= self.limits.running  # whoever floods is refused without a look elsewhere
+        known = () if is_full else await self.storage.list(context.subject)
         elsewhere = {job.id for job in known if job.status == "running"}
-        if len(elsewhere | self._running(context.subject)) >= self._limits.running:
-            why = f"{self._limits.running} jobs are running, and no more may at a time: wait until one of them has ended"
+        if len(elsewhere | self._running(context.subject)) >= self.limits.running:
+            why = f"{self.limits.running} jobs are running, and no more may at a time: wait until one of them has ended"
             yield failed(call, "limit_reached", why)
             return
         work = self._launch(_new_job(tool, call, context), toolset, context, AsyncExitStack())
@@ -108,11 +101,11 @@ class Jobs:
 
     async def get(self, subject: str, id: str) -> Job | None:
         """The job of this id, if it is this caller's."""
-        return await self._storage.get(subject, id)
+        return await self.storage.get(subject, id)
 
     async def list(self, subject: str = "") -> Sequence[Job]:
         """The jobs of a caller, the oldest first."""
-        return await self._storage.list(subject)
+        return await self.storage.list(subject)
 
     def progress(self, id: str) -> ToolProgress | None:
         """What a job that runs in this process has reported last."""
@@ -133,13 +126,13 @@ class Jobs:
                     yield progress
             finally:
                 work.followers.remove(inbox)
-        ended = await self._storage.wait_for_end(job)
+        ended = await self.storage.wait_for_end(job)
         if ended is not None:
             yield ended
 
     async def wait_for_one(self, jobs: Sequence[Job]) -> None:
         """Wait until one of these has ended."""
-        waiting = [asyncio.ensure_future(self._storage.wait_for_end(job)) for job in jobs]
+        waiting = [asyncio.ensure_future(self.storage.wait_for_end(job)) for job in jobs]
         try:
             await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         finally:
@@ -150,7 +143,7 @@ class Jobs:
         """The result of a job has come into its conversation: it is not brought there again."""
         if not job.delivered:
             with suppress(JobChanged):
-                await self._storage.write(replace(job, delivered=True))
+                await self.storage.write(replace(job, delivered=True))
 
     async def cancel(self, job: Job) -> Job | None:
         """Stop a job; the job as it is then. One that runs in another process is stopped there."""
@@ -158,29 +151,29 @@ class Jobs:
         if work is not None and work.task is not None:
             work.cancel(stopped)
             await asyncio.wait({work.task}, timeout=_GRACE)
-        now = await self._storage.get(job.subject, job.id)
+        now = await self.storage.get(job.subject, job.id)
         if now is None or now.status != "running":
             return now
         await self._end(now, stopped)  # it runs elsewhere, or does not let itself be stopped
-        return await self._storage.get(job.subject, job.id)
+        return await self.storage.get(job.subject, job.id)
 
     async def take_over(self, subject: str, toolset: Toolset | None) -> None:
         """Take up the jobs of a caller that run nowhere since their process was stopped: what may be repeated is started anew,
         and the rest has ended as interrupted."""
-        orphans = [job for job in await self._storage.list(subject) if job.status == "running" and job.id not in self._working]
+        orphans = [job for job in await self.storage.list(subject) if job.status == "running" and job.id not in self._working]
         await asyncio.gather(*(self._take_up(job, toolset) for job in orphans))
 
     async def _take_up(self, job: Job, toolset: Toolset | None) -> None:
         async with AsyncExitStack() as lease:
-            is_ours = await lease.enter_async_context(self._storage.lease(job))
-            now = await self._storage.get(job.subject, job.id) if is_ours else None
+            is_ours = await lease.enter_async_context(self.storage.lease(job))
+            now = await self.storage.get(job.subject, job.id) if is_ours else None
             if now is None or now.status != "running":
                 return
             if toolset is None or not now.repeatable or now.attempts >= _MOST_ATTEMPTS:
                 await self._end(now, _interrupted(now))
                 return
             with suppress(JobChanged):  # it was cancelled just now
-                again = await self._storage.write(replace(now, attempts=now.attempts + 1))
+                again = await self.storage.write(replace(now, attempts=now.attempts + 1))
                 self._launch(again, toolset, _context_of(again), lease.pop_all())
 
     async def close(self) -> None:
@@ -255,38 +248,38 @@ class Jobs:
     async def _enter(self, work: _Work) -> None:
         """The tool is about to start: from here on the job is stored, and stops when another process ends it."""
         if not work.job.version:
-            await work.lease.enter_async_context(self._storage.lease(work.job))
-            work.job = await self._storage.write(work.job)
+            await work.lease.enter_async_context(self.storage.lease(work.job))
+            work.job = await self.storage.write(work.job)
         work.watch = asyncio.create_task(self._cancel_when_ended(work))
         work.has_started.set_result(None)
 
     async def _cancel_when_ended(self, work: _Work) -> None:
         while True:
             with suppress(StoreUnavailable):  # it is waited for already
-                await self._storage.wait_for_end(work.job)
+                await self.storage.wait_for_end(work.job)
                 return work.cancel(None)
 
     def _seconds_left(self, job: Job) -> float:
-        most = max(self._limits.seconds, job.tool.timeout or 0.0)
+        most = max(self.limits.seconds, job.tool.timeout or 0.0)
         return min(most, max(0.0, job.created + most - time.time()))  # the clock may have been set back
 
     async def _end(self, job: Job, result: Result) -> None:
         """Store what has come of a job, cut to what the model reads of it. What was ended elsewhere stays as it is."""
         try:
-            text = result_message(result, self._result_characters)[0].content
+            text = result_message(result, self.result_characters)[0].content
         except (TypeError, ValueError, RecursionError) as error:
             result = failed(job.call, "internal_error", f"the tool answered with something that is no JSON: {error}")
             text = result.text
         status = _BY_CODE.get(result.code, "done" if result.ok else "failed")
         own = Result(job.call.id, job.call.name, text, result.ok, result.code)
         with suppress(JobChanged):
-            await self._storage.write(replace(job, status=status, result=own, ended=time.time()))
+            await self.storage.write(replace(job, status=status, result=own, ended=time.time()))
 
     async def _delete_oldest(self, known: Sequence[Job]) -> None:
         """Make room for another job: of those that have ended the oldest go, first those that are in their conversations."""
         ended = sorted((job for job in known if job.status != "running"), key=lambda job: (not job.delivered, job.created))
-        for job in ended[: max(0, len(known) + 1 - self._limits.stored)]:
-            await self._storage.delete(job)
+        for job in ended[: max(0, len(known) + 1 - self.limits.stored)]:
+            await self.storage.delete(job)
 
 
 def _new_job(tool: Tool, call: Call, context: Context) -> Job:

@@ -134,10 +134,7 @@ class Counters:
         for call in turn.calls:
             # A misspelled name counts as an invalid call of the tool that was meant, and not as a tool of its own.
             self._tool(call.meant or call.tool).add(call)
-        counts = self.models.get(turn.model)
-        if counts is None:
-            counts = self.models[turn.model] = ModelCounts()
-        counts.add(turn)
+        self.models.setdefault(turn.model, ModelCounts()).add(turn)
 
     def copy(self) -> "Counters":
         tools = {name: counts.copy() for name, counts in self.tools.items()}

@@ -24,17 +24,12 @@ from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer
 from callsmith.server.approvals.approvals import Approval, Approvals, PausedRun
 from callsmith.server.store import Stale
 from callsmith.server.store.leases import wait_until
-from callsmith.server.tools.plan import RunPlan
+from callsmith.server.tools.planner import RunPlan
 
 _ATTEMPTS = 5  # to write what others write at the same time
 
-
 # Waits for a person: what the awaitable comes to.
 WhileWaiting: TypeAlias = Callable[[Awaitable[list[Approval]]], Awaitable[list[Approval]]]
-
-
-def _wait_directly(work: Awaitable[list[Approval]]) -> Awaitable[list[Approval]]:
-    return work
 
 
 class RunStorage:
@@ -95,9 +90,7 @@ class RunStorage:
 class ApprovalRun:
     """One run: its events up to where it pauses, or to its end if it waits for decisions."""
 
-    def __init__(
-        self, plan: RunPlan, approvals: Approvals, paused: PausedRun | None = None, while_waiting: WhileWaiting = _wait_directly
-    ) -> None:
+    def __init__(self, plan: RunPlan, approvals: Approvals, paused: PausedRun | None, while_waiting: WhileWaiting) -> None:
         self._plan = plan
         self._while_waiting = while_waiting
         self._approvals = approvals
@@ -171,7 +164,7 @@ class ApprovalRun:
         plan = self._plan
         known = await self._approvals.get(*(question.id for question in questions))
         fresh = (
-            self._approvals.new(question, run, _source(question, plan), plan.options.response_id)
+            self._approvals.new(question, run, plan.source_of(question), plan.options.response_id)
             for question in questions
             if question.id not in known
         )
@@ -191,8 +184,11 @@ class ApprovalRun:
 
         async def find_answered() -> list[Approval] | None:
             approvals, now = (await self._approvals.get(*ids)).values(), time.time()
-            decided = (approval for approval in approvals if approval.status_at(now) != "pending")
-            answered = [approval for approval in decided if not await self._is_running(approval)]
+            decided = [approval for approval in approvals if approval.status_at(now) != "pending"]
+            # Not those whose call somebody else is just running.
+            answered = [
+                approval for approval in decided if approval.status != "running" or await self._approvals.is_abandoned(approval)
+            ]
             if waits and not approvals:
                 raise Unavailable("the approvals that were waited for are no longer in the store")
             return answered or (None if waits else [])
@@ -202,10 +198,6 @@ class ApprovalRun:
         answered = await (self._while_waiting(waiting) if waits else waiting)
         self._is_waiting = not answered
         return await self._read_answers(answered) if answered else None
-
-    async def _is_running(self, approval: Approval) -> bool:
-        """Whether somebody else is just running the call."""
-        return approval.status == "running" and not await self._approvals.is_abandoned(approval)
 
     async def _read_answers(self, approvals: Iterable[Approval]) -> PauseAnswer:
         """What has become of approvals: results of those that are over, decisions on the others."""
@@ -231,7 +223,3 @@ class ApprovalRun:
         paused = self._storage.paused
         if paused is not None and not paused.options.response_id:
             await self._approvals.forget(paused.id)
-
-
-def _source(question: ConfirmationNeeded, plan: RunPlan) -> str:
-    return question.tool.source if question.tool else plan.sources.get(question.call.name, "")

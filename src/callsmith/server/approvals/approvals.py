@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
+from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.errors import UsageError
@@ -20,7 +21,8 @@ from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired_result, interrupted_result
 from callsmith.server.store import Document, Stale, Store, caller_kind, leases, list_all
 from callsmith.server.store.leases import Leases, put_through_outage, wait_until
-from callsmith.wire.extensions import ToolOptions
+from callsmith.tools.mcp.elicitation import ElicitationReply, ElicitationRequest
+from callsmith.wire.extensions import MCP, ToolOptions
 
 _APPROVAL, _PAUSED, _GRANT = "approval", "paused_run", "grant"
 
@@ -147,8 +149,8 @@ class Approvals:
 
     async def paused(self, run: str) -> PausedRun | None:
         """The run of this id, if it is not over."""
-        documents = await self.store.get(self._kind(_PAUSED), run)
-        return _read_paused(documents[run]) if run in documents else None
+        document = (await self.store.get(self._kind(_PAUSED), run)).get(run)
+        return document and PAUSED_RUN_CODEC.read(document.data, id=run, version=document.version or 0)
 
     async def write(
         self, *documents: Approval | PausedRun, durable: bool = False, through_outage: bool = False
@@ -167,10 +169,6 @@ class Approvals:
     async def write_one(self, approval: Approval) -> Approval:
         (written,) = await self.write(approval, durable=True)
         return cast(Approval, written)
-
-    async def withdraw(self, id: str) -> None:
-        """Delete a question that nobody waits for any more."""
-        await self.store.delete(self._kind(_APPROVAL), id)
 
     async def forget(self, run: str) -> None:
         """Delete a run that is over."""
@@ -335,5 +333,46 @@ def _write_paused(paused: PausedRun) -> Json:
     return PAUSED_RUN_CODEC.write(replace(paused, request=replace(paused.request, messages=()), options=options))
 
 
-def _read_paused(document: Document) -> PausedRun:
-    return PAUSED_RUN_CODEC.read(document.data, id=document.id, version=document.version or 0)
+@dataclass(frozen=True, slots=True)
+class Elicitations:
+    """Asks a person on behalf of MCP servers, in the middle of a call: stored beside the approvals, and answered there.
+
+    POST /v1/approvals/ask_1f…   {"approve": true, "arguments": {"color": "red"}}
+
+    A question is open for so many seconds, and no longer than its call.
+    """
+
+    store: Store
+    seconds: float
+
+    async def ask(self, question: ElicitationRequest) -> ElicitationReply:
+        """The answer, once somebody has given it."""
+        approvals, now = Approvals(self.store, question.subject, self.seconds), time.time()
+        pending = Approval(
+            f"ask_{uuid4().hex[:24]}",
+            "",
+            question.call or Call(question.server),
+            MCP + question.server,
+            question.message,
+            now,
+            now + self.seconds,
+            asks={"schema": None if question.schema is None else dict(question.schema), "url": question.url or None},
+        )
+
+        async def reply() -> ElicitationReply | None:
+            approval = (await approvals.get(pending.id)).get(pending.id)
+            match approval and approval.decision:
+                case Approved(arguments):
+                    return ElicitationReply("accept", arguments or {})
+                case Denied():
+                    return ElicitationReply("decline")
+                case None:
+                    return None if approval is not None and time.time() < pending.expires else ElicitationReply("cancel")
+
+        await approvals.write(pending)
+        try:
+            return await wait_until(self.store, (pending.id,), reply, look_at=pending.expires)
+        except asyncio.CancelledError:
+            with suppress(asyncio.CancelledError):  # nobody waits for the answer any more
+                await approvals.drop(pending.id)
+            raise

@@ -155,8 +155,8 @@ def _check_bytes(name: str, raw: memoryview, most: int) -> None:
         raise _too_large(name, f"{raw.nbytes} bytes", most)
 
 
-def _too_large(name: str, found: str, most: int) -> UsageError:
-    return UsageError(f"{name}: has {found}, more than the {most} that are allowed", field=name)
+def _too_large(name: str, size: str, most: int) -> UsageError:
+    return UsageError(f"{name}: has {size}, more than the {most} that are allowed", field=name)
 
 
 class BodyReader:

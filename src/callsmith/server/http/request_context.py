@@ -67,6 +67,9 @@ class RequestContext:
         self.usage += turn.usage
 
 
+_OUTSIDE = RequestContext("")  # what is known outside of HTTP
+
+
 def current_request() -> RequestContext | None:
     """The context of the request that is being answered; None outside of HTTP."""
     return _current.get()
@@ -74,14 +77,12 @@ def current_request() -> RequestContext | None:
 
 def caller() -> str:
     """The name of the caller's key; empty where no key is needed."""
-    context = current_request()
-    return context.subject if context else ""
+    return (current_request() or _OUTSIDE).subject
 
 
 def request_id() -> str:
     """The id of the request that is being answered; empty outside of HTTP."""
-    context = current_request()
-    return context.id if context else ""
+    return (current_request() or _OUTSIDE).id
 
 
 def client() -> str:
@@ -92,14 +93,13 @@ def client() -> str:
 
 def client_session() -> str:
     """What the client calls the conversation, in a header of the request; empty where it does not."""
-    context = current_request()
-    return context.session if context else ""
+    return (current_request() or _OUTSIDE).session
 
 
 def is_admin() -> bool:
     """Whether the caller may see what concerns other callers: everybody may where no key is needed."""
-    context = current_request()
-    return context is None or context.key is None or "admin" in context.key.scopes
+    key = (current_request() or _OUTSIDE).key
+    return key is None or "admin" in key.scopes
 
 
 def act_for(subject: str, key: Key) -> None:
@@ -129,8 +129,8 @@ class RequestContextMiddleware:
             return
         headers = HTTPConnection(scope).headers
         client_id = next((value for name in self._id_headers if (value := headers.get(name))), "")
-        context = RequestContext(client_id if _VALID_ID.fullmatch(client_id) else f"req_{uuid4().hex}", _address(scope))
-        context.session = _session(scope)
+        id = client_id if _VALID_ID.fullmatch(client_id) else f"req_{uuid4().hex}"
+        context = RequestContext(id, scope["client"][0] if scope.get("client") else "", session=_session(scope))
         status, began = 0, time.perf_counter()
 
         async def sending(message: Message) -> None:
@@ -152,10 +152,6 @@ class RequestContextMiddleware:
             if self._access:
                 ACCESS.info("request", extra={"fields": _log_fields(scope, status, time.perf_counter() - began, context)})
             _current.reset(token)
-
-
-def _address(scope: Scope) -> str:
-    return scope["client"][0] if scope.get("client") else ""
 
 
 def _session(scope: Scope) -> str:

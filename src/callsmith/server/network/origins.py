@@ -8,7 +8,7 @@
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from fnmatch import fnmatchcase
-from ipaddress import ip_address
+from ipaddress import IPv4Address, IPv6Address, ip_address
 from typing import TypeAlias
 
 from starlette.exceptions import HTTPException
@@ -29,10 +29,8 @@ _BROWSERS_OWN = (b"origin", b"referer", b"sec-fetch-site", b"sec-fetch-mode", b"
 
 def is_loopback(host: str) -> bool:
     """Whether only this machine can reach the address."""
-    try:
-        return ip_address(host.strip("[]")).is_loopback
-    except ValueError:
-        return host == "localhost"
+    address = _parse_address(host.strip("[]"))
+    return host == "localhost" if address is None else address.is_loopback
 
 
 class OriginMiddleware:
@@ -72,17 +70,13 @@ class OriginMiddleware:
         if host in self._known or not host or self._hosts == EVERYTHING:  # every browser names the host
             return None
         name = _name_of(host.decode("latin-1"))
-        if not self._goes_by(name):
+        is_known = is_loopback(name) or name == self._host or any(fnmatchcase(name, pattern) for pattern in self._hosts)
+        if not is_known and not (self._any_address and _parse_address(name)):
             how = "if it should, say so with --allow-host (server.allowed_hosts)"
             return HTTPException(421, f"this server does not go by the name {name!r}; {how}")
         if len(self._known) < _MOST_KNOWN:
             self._known.add(host)
         return None
-
-    def _goes_by(self, name: str) -> bool:
-        if is_loopback(name) or name == self._host or any(fnmatchcase(name, pattern) for pattern in self._hosts):
-            return True
-        return self._any_address and _is_address(name)
 
     def _wrong_origin(self, headers: Mapping[bytes, bytes], method: str) -> HTTPException | None:
         origin = headers.get(b"origin")
@@ -127,9 +121,8 @@ def _name_of(host: str) -> str:
     return name.strip().rstrip(".").lower()
 
 
-def _is_address(name: str) -> bool:
+def _parse_address(name: str) -> IPv4Address | IPv6Address | None:
     try:
-        ip_address(name)
+        return ip_address(name)
     except ValueError:
-        return False
-    return True
+        return None

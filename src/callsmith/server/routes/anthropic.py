@@ -106,7 +106,10 @@ def _local_request(
     """The request, where there are these tools of MCP servers, and the servers have these addresses."""
     for server in body.servers:
         _check(server, tools, addresses)
-    chosen = {server.name: [tool for tool in tools if _wants(server, tool)] for server in body.servers}
+    chosen = {
+        server.name: [tool for tool in tools if source_label(tool) == server.name and server.allows(original_name(tool))]
+        for server in body.servers
+    }
     wanted = tuple(ToolSource(MCP + name, tuple(tool.name for tool in some)) for name, some in chosen.items())
     shown = {tool.name: (source_label(tool), original_name(tool)) for some in chosen.values() for tool in some}
     names = local_names(tools)
@@ -128,10 +131,6 @@ def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str
     check_address(server.name, server.url, addresses, server.at)
     if not any(source_label(tool) == server.name for tool in tools):
         raise Unavailable(f"the MCP server {server.name!r} has no tools at the moment")
-
-
-def _wants(server: McpServer, tool: Tool) -> bool:
-    return source_label(tool) == server.name and server.allows(original_name(tool))
 
 
 def _encode_events(sent: Iterable[Json]) -> bytes:

@@ -25,8 +25,9 @@ from starlette.routing import Route
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
-from callsmith.core.events import CallReady, ConfirmationNeeded, Stopped, Text, Thought, Unreadable
+from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.values import Json
+from callsmith.runtime.loop import AnswerBuilder
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals, Status, write_view
 from callsmith.server.http.keys import check_may_approve, visible_callers
 from callsmith.server.http.pagination import paginate, read_choice
@@ -34,7 +35,7 @@ from callsmith.server.http.request_context import act_for, caller
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
-from callsmith.wire.extensions import write_tool_event
+from callsmith.wire.extensions import TOOL_EVENTS, write_tool_event
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_error, write_failure, write_usage
 
@@ -85,8 +86,8 @@ def routes(service: Service) -> list[Route]:
         now = (await approvals.get(id)).get(id, decided)
         return JsonResponse({**_body(now, approvals.subject), "answer": said})
 
-    one = f"{PATH}/{{id}}"
-    return [Route(PATH, list_approvals), Route(one, retrieve), Route(one, answer, methods=["POST"])]
+    path = f"{PATH}/{{id}}"
+    return [Route(PATH, list_approvals), Route(path, retrieve), Route(path, answer, methods=["POST"])]
 
 
 async def _find(service: Service, id: str) -> tuple[Approvals, Approval]:
@@ -117,33 +118,23 @@ async def _decide(approvals: Approvals, approval: Approval, decision: Decision, 
 
 
 async def _answer(events: AsyncIterator[AnswerEvent]) -> Json:
-    texts, thoughts, reason, usage = list[str](), list[str](), "stop", None
-    calls, waiting = list[Json](), list[Json]()
+    answer, waiting = AnswerBuilder(), list[Json]()
     try:
         async with closing(events):
             async for event in events:
-                match event:
-                    case Text(text) | Unreadable(text):
-                        texts.append(text)
-                    case Thought(text):
-                        thoughts.append(text)
-                    case CallReady(call=call):
-                        calls.append({"id": call.id, "name": call.name, "arguments": dict(call.arguments)})
-                    case ConfirmationNeeded():
-                        waiting.append(write_tool_event(event))
-                    case Stopped():
-                        reason, usage = event.reason, write_usage(event.usage)
-                    case _:
-                        pass
+                if isinstance(event, ConfirmationNeeded):
+                    waiting.append(write_tool_event(event))
+                elif not isinstance(event, TOOL_EVENTS):
+                    answer.add(event)
     except CallsmithError as error:  # what was decided has been done all the same
         return write_error(error).body
     return {
-        "text": "".join(texts),
-        "reasoning": "".join(thoughts) or None,
+        "text": "".join(answer.text),
+        "reasoning": "".join(answer.thought) or None,
         "approvals": waiting,
-        "calls": calls,
-        "stop_reason": "confirmation" if waiting else reason,
-        "usage": usage,
+        "calls": [{"id": call.id, "name": call.name, "arguments": dict(call.arguments)} for call in answer.calls],
+        "stop_reason": "confirmation" if waiting else answer.reason,
+        "usage": write_usage(answer.usage),
     }
 
 

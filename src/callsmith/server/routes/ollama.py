@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -42,12 +42,9 @@ def routes(service: Service) -> list[Route]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
 class _Dialect:
-    """The endpoints."""
-
-    def __init__(self, service: Service) -> None:
-        self._service = service
-        self._bodies = service.bodies
+    service: Service
 
     async def chat(self, request: Request) -> Response:
         return await self._answer(request, read_chat, chat=True)
@@ -56,27 +53,28 @@ class _Dialect:
         return await self._answer(request, read_generate, chat=False)
 
     async def tags(self, _: Request) -> Response:
-        return JsonResponse({"models": [write_tag(model) for model in self._service.models.list_visible()]})
+        return JsonResponse({"models": [write_tag(model) for model in self.service.models.list_visible()]})
 
     async def running(self, _: Request) -> Response:
-        listed = self._service.models.list_visible()
+        listed = self.service.models.list_visible()
         return JsonResponse({"models": [write_running(model) for model in listed if model.is_loaded and not model.alias_of]})
 
     async def show(self, request: Request) -> Response:
-        fields = Fields.of(await self._bodies.read(request), "")
+        fields = Fields.of(await self.service.bodies.read(request), "")
         named = fields.text("model") or fields.text("name") or ""  # `name` is what it was called once
-        return JsonResponse(write_show(self._service.models.describe(self._resolve(named))))
+        return JsonResponse(write_show(self.service.models.describe(self._resolve(named))))
 
     async def version(self, _: Request) -> Response:
         return JsonResponse({"version": SPOKEN, "callsmith": version("callsmith")})
 
     async def _answer(self, request: Request, read: Callable[[Json], OllamaRequest], *, chat: bool) -> Response:
-        service, arrived = self._service, time.perf_counter_ns()
-        body = await self._bodies.read(request)
-        parsed = await self._bodies.read_with(read, body)
+        service, arrived = self.service, time.perf_counter_ns()
+        body = await self.service.bodies.read(request)
+        parsed = await self.service.bodies.read_with(read, body)
         name = self._resolve(parsed.model)
         model = service.models.get(name)
-        heading = Heading(parsed.model or name, _now(), time.perf_counter_ns, arrived, chat)
+        now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
+        heading = Heading(parsed.model or name, now, time.perf_counter_ns, arrived, chat)
         if not parsed.request.messages and parsed.stays and parsed.stay_seconds == 0 and isinstance(model, LazyModel):
             model.unload_when_idle()
             return JsonResponse(write_loaded(heading, is_loaded=False))
@@ -96,8 +94,8 @@ class _Dialect:
 
     def _resolve(self, name: str) -> str:
         """The name as it is known here."""
-        known = self._service.models.all
-        plain = self._service.models.resolve(name.removesuffix(_LATEST))
+        known = self.service.models.all
+        plain = self.service.models.resolve(name.removesuffix(_LATEST))
         return plain if name not in known and plain in known else name
 
 
@@ -116,7 +114,3 @@ def _encode_lines(values: Iterable[Json]) -> bytes:
 
 def _failure_line(error: BaseException) -> bytes:
     return _encode_lines([write_error(error).body])
-
-
-def _now() -> str:
-    return datetime.now(UTC).isoformat().replace("+00:00", "Z")

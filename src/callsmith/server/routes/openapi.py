@@ -85,9 +85,10 @@ def _write_operation(at: str, operation: Operation) -> dict[str, Json]:
         {"name": parameter.name, "in": "query", "description": parameter.about, "schema": parameter.schema()}
         for parameter in operation.parameters
     ]
+    example = {} if operation.example is None else {"example": operation.example}
     body = operation.body is not None and {
         "required": True,
-        "content": {_JSON: {"schema": term_schema(operation.body), **_example(operation)}},
+        "content": {_JSON: {"schema": term_schema(operation.body), **example}},
     }
     content: dict[str, Json] = {}
     if operation.answer is not None:
@@ -106,7 +107,3 @@ def _write_operation(at: str, operation: Operation) -> dict[str, Json]:
         },
     }
     return {name: value for name, value in written.items() if value}
-
-
-def _example(operation: Operation) -> dict[str, Json]:
-    return {} if operation.example is None else {"example": operation.example}

@@ -115,16 +115,13 @@ class SqliteStore:
         return deleted
 
     async def append(self, *entries: Json) -> int:
-        texts, number = [encode(entry) for entry in entries], 0
+        texts, insert = [encode(entry) for entry in entries], "INSERT INTO audit (at, data) VALUES (?, ?)"
 
         def work() -> int:
-            nonlocal number
             with self._transaction(durable=True):
-                for text in texts:
-                    insert = "INSERT INTO audit (at, data) VALUES (?, ?)"
-                    number = self._connection.execute(insert, (self._clock(), text)).lastrowid or 0
+                numbers = [self._connection.execute(insert, (self._clock(), text)).lastrowid or 0 for text in texts]
             self._prune(len(texts), 0)
-            return number
+            return max(numbers, default=0)
 
         return await self._do(work)
 

@@ -109,13 +109,13 @@ def revocation_file(settings: BusSettings) -> Path:
 
 def bus_tools(bus: CapabilityBus, names: Iterable[str]) -> Toolset | None:
     """Tools that capabilities run: those of built-in names ("default": four), and all whose capabilities match a pattern."""
-    wanted = list(dict.fromkeys(one for name in names for one in (DEFAULT_SET if name == "default" else (name,))))
+    wanted = list(dict.fromkeys(wanted_name for name in names for wanted_name in (DEFAULT_SET if name == "default" else (name,))))
     builtin = [name for name in wanted if name in NAMES]
     patterns = [name for name in wanted if name not in NAMES]
     for pattern in patterns:
         if "." not in pattern:
             known = ", ".join(NAMES)
             raise UsageError(f"{pattern!r} is none of {known}, and no pattern such as rag.*", field="bus.tools")
-    found: list[Toolset] = [builtin_tools(bus, builtin)] if builtin else []
-    found += [CapabilityTools(bus, patterns=patterns)] if patterns else []
-    return found[0] if len(found) == 1 else Merged(*found) if found else None
+    toolsets: list[Toolset] = [builtin_tools(bus, builtin)] if builtin else []
+    toolsets += [CapabilityTools(bus, patterns=patterns)] if patterns else []
+    return toolsets[0] if len(toolsets) == 1 else Merged(*toolsets) if toolsets else None

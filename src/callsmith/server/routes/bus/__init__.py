@@ -14,11 +14,12 @@ from starlette.websockets import WebSocket
 from callsmith.bus.listing import write_descriptor
 from callsmith.bus.port import Offer
 from callsmith.bus.trace import CallTrace
-from callsmith.core.capability.authority import Authority, is_trusted
+from callsmith.core.capability.authority import is_trusted
 from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable
 from callsmith.core.values import Json
 from callsmith.server.http.errors import Dialect
+from callsmith.server.http.pagination import read_number
 from callsmith.server.http.request_context import caller, is_admin
 from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.parts.bus.part import BusPart
@@ -85,17 +86,18 @@ def routes(service: Service) -> list[BaseRoute]:
 
     async def capabilities(request: Request) -> Response:
         authority = service.tools.authority_of(caller())
-        offers = [(offer, _may_call(authority, offer)) for offer in part.bus.offers()]
-        shown = [_describe(offer, may_call) for offer, may_call in offers if may_call or is_admin()]
+        shown: list[Json] = []
+        for offer in part.bus.offers():
+            known = offer.descriptor
+            may_call = authority.may_call(known.name) and is_trusted(authority.trust, known.trust_required)
+            shown += [_describe(offer, may_call)] if may_call or is_admin() else []
         return JsonResponse({"node": part.bus.node, "capabilities": shown})
 
     async def trace(request: Request) -> Response:
         if not is_admin():
             raise HTTPException(403, "only a key with the scope admin may see the calls of others")
-        given = request.query_params.get("limit", "50")
-        if not (given.isascii() and given.isdecimal() and 1 <= int(given[:9]) <= _MOST_TRACED):
-            raise BusError("bad_request", f"limit: expected a number from 1 to {_MOST_TRACED}")
-        return JsonResponse({"calls": [_write_trace(one) for one in part.bus.trace.recent(int(given))]})
+        limit = read_number(request, "limit", 50, _MOST_TRACED)
+        return JsonResponse({"calls": [_write_trace(call) for call in part.bus.trace.recent(limit)]})
 
     return [
         Route(PATH, call, methods=["POST"]),
@@ -114,10 +116,6 @@ async def _events(asked: AuthorizedCall) -> AsyncIterator[bytes]:
                 frame.raise_error()
             is_first = False
             yield encode_sse(frame)
-
-
-def _may_call(authority: Authority, offer: Offer) -> bool:
-    return authority.may_call(offer.descriptor.name) and is_trusted(authority.trust, offer.descriptor.trust_required)
 
 
 def _describe(offer: Offer, may_call: bool) -> dict[str, Json]:

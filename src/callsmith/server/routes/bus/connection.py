@@ -27,7 +27,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, LimitReached
 from callsmith.core.values import Json
 from callsmith.server.http.errors import refuse
-from callsmith.server.http.request_context import caller, client, current_request
+from callsmith.server.http.request_context import caller, client, current_request, request_id
 from callsmith.server.http.shutdown import DRAINING
 from callsmith.server.http.sockets import SocketWriter
 from callsmith.server.http.streams import cancel_all, until_first_ends
@@ -48,16 +48,14 @@ def authority_of(part: BusPart, service: Service, sent: SentCall) -> Authority:
     """On whose authority a call runs: a signature and a token can narrow what the key allows, and nothing widens it."""
     own, envelope = service.tools.authority_of(caller()), sent.envelope
     if part.authenticator is not None:
-        found = part.authenticator.authenticate(envelope, sent.signature, sent.signed, unsigned=own)
+        authority = part.authenticator.authenticate(envelope, sent.signature, sent.signed, unsigned=own)
     elif sent.signature:
         raise BusError("invalid_signature", "this server knows no nodes: call it without a signature, with an API key")
     elif envelope.token:
         raise BusError("token_invalid", "this server knows no issuer of tokens: call it without one, with an API key")
     else:
-        found = replace(own, depth=envelope.depth, trace_id=envelope.trace_id).narrowed(envelope.trust, envelope.capabilities)
-    http = current_request()
-    trace_id = found.trace_id or (http.id if http else "")
-    return replace(found, trace_id=trace_id).narrowed(own.trust, own.capabilities)
+        authority = replace(own, depth=envelope.depth, trace_id=envelope.trace_id).narrowed(envelope.trust, envelope.capabilities)
+    return replace(authority, trace_id=authority.trace_id or request_id()).narrowed(own.trust, own.capabilities)
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,8 +71,8 @@ class AuthorizedCall:
     def streams(self) -> bool:
         """Whether the capability answers with frames."""
         envelope = self.sent.envelope
-        offers = [one.descriptor for one in self.part.bus.offers(envelope.capability)]
-        return any(one.stream_schema is not None for one in offers if satisfies(one.version, envelope.version))
+        descriptors = [offer.descriptor for offer in self.part.bus.offers(envelope.capability)]
+        return any(known.stream_schema is not None for known in descriptors if satisfies(known.version, envelope.version))
 
     async def answer(self) -> Answer:
         envelope, options = self.sent.envelope, self._options()

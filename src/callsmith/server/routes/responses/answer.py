@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -26,23 +27,17 @@ def write_sse(event: StreamEvent) -> bytes:
     return write_frame(encode(event), event["type"].encode())
 
 
+@dataclass(slots=True, eq=False)
 class LiveResponse:
     """An answer being given, as a whole or as a stream; meanwhile it is `running`, by its id."""
 
-    def __init__(
-        self,
-        events: AsyncIterator[McpEvent],
-        writer: McpWriter,
-        keep: Callable[[Json], Awaitable[None]],
-        running: "dict[str, LiveResponse]",
-    ) -> None:
-        self.writer = writer
-        self._events = events
-        self._keep = keep
-        self._running = running
-        self._over = asyncio.Event()
-        self._stopped = False
-        self._waiting: asyncio.Task[Any] | None = None  # for the next event
+    events: AsyncIterator[McpEvent]
+    writer: McpWriter
+    store: Callable[[Json], Awaitable[None]]
+    running: "dict[str, LiveResponse]"
+    _over: asyncio.Event = field(default_factory=asyncio.Event)
+    _stopped: bool = False
+    _waiting: asyncio.Task[Any] | None = None  # for the next event
 
     async def stop(self) -> None:
         """End it, and wait until it has ended."""
@@ -56,11 +51,11 @@ class LiveResponse:
     async def whole(self) -> Json:
         """The response, when all of it is there."""
         with self._register():
-            async with closing(self._events):
+            async with closing(self.events):
                 while (event := await self._next()) is not None:
                     self.writer.write(event)
             self._end()
-            await self._keep(self.writer.response())
+            await self.store(self.writer.response())
         return self.writer.response()
 
     async def frames(self, framing: Framing = write_sse) -> AsyncIterator[bytes]:
@@ -68,14 +63,14 @@ class LiveResponse:
         frames, ending = _Frames(self.writer, framing), list[StreamEvent]()
         with self._register():
             try:
-                async with closing(self._events):
+                async with closing(self.events):
                     while (event := await self._next()) is not None:
                         if isinstance(event, Stopped):
                             ending += self.writer.write(event)
                         elif frame_bytes := frames.of(event):
                             yield frame_bytes
                 ending += self._end()
-                await self._keep(self.writer.response())
+                await self.store(self.writer.response())
             except CallsmithError as error:
                 if not self.writer.begun:
                     raise
@@ -86,7 +81,7 @@ class LiveResponse:
     async def keep(self) -> None:
         """Store the response as it is now, if that is possible."""
         with suppress(CallsmithError):
-            await self._keep(self.writer.response())
+            await self.store(self.writer.response())
 
     def failure(self, error: BaseException, framing: Framing = write_sse) -> bytes:
         """The last frames of a stream that broke down."""
@@ -106,7 +101,7 @@ class LiveResponse:
         assert task is not None
         self._waiting, others = task, task.cancelling()
         try:
-            return await anext(self._events, None)
+            return await anext(self.events, None)
         except asyncio.CancelledError:
             if self._waiting is task or task.cancelling() > others + 1:
                 raise  # it was not `stop`, or not only
@@ -118,11 +113,11 @@ class LiveResponse:
 
     @contextmanager
     def _register(self) -> Generator[None, None, None]:
-        self._running[self.writer.id] = self
+        self.running[self.writer.id] = self
         try:
             yield
         finally:
-            del self._running[self.writer.id]
+            del self.running[self.writer.id]
             self._over.set()
 
 

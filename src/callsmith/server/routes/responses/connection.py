@@ -24,7 +24,6 @@ from callsmith.server.http.sockets import SocketWriter
 from callsmith.server.http.streams import encode, until_first_ends
 from callsmith.server.routes.responses.dialect import ResponsesDialect
 from callsmith.server.routes.responses.stored import RecentResponses
-from callsmith.wire.errors import Failure
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_error, write_error_event, write_failure
 from callsmith.wire.openai.responses_events import StreamEvent
@@ -99,7 +98,9 @@ class ResponsesConnection:
         except Exception as error:
             if not isinstance(error, CallsmithError | HTTPException):
                 _log.error("a request failed", exc_info=error)
-            await self._send(encode(_with_stream_id(write_error_event(_failure_of(error)), stream_id)))
+            is_http = isinstance(error, HTTPException)
+            failure = write_failure(error.status_code, error.detail) if is_http else write_error(error)
+            await self._send(encode(_with_stream_id(write_error_event(failure), stream_id)))
             is_complete = False
         if not is_complete:
             self._recent.forget(previous)
@@ -135,7 +136,3 @@ class ResponsesConnection:
 
 def _with_stream_id(event: StreamEvent, stream_id: str | None) -> StreamEvent:
     return event if stream_id is None else {**event, "stream_id": stream_id}
-
-
-def _failure_of(error: Exception) -> Failure:
-    return write_failure(error.status_code, error.detail) if isinstance(error, HTTPException) else write_error(error)

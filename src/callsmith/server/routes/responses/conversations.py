@@ -4,6 +4,7 @@
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -41,15 +42,12 @@ def conversation_routes(dialect: ResponsesDialect) -> list[Route]:
     ]
 
 
+@dataclass(frozen=True, slots=True)
 class _Endpoints:
-    """The endpoints."""
-
-    def __init__(self, dialect: ResponsesDialect) -> None:
-        self._dialect = dialect
-        self._bodies = dialect.service.bodies
+    dialect: ResponsesDialect
 
     async def create(self, request: Request) -> Response:
-        body = Fields.of(await self._bodies.read(request), "")
+        body = Fields.of(await self.dialect.service.bodies.read(request), "")
         return _write_conversation(await self._stored().create(_read_metadata(body), _read_items(body)))
 
     async def list(self, request: Request) -> Response:
@@ -61,7 +59,7 @@ class _Endpoints:
         return _write_conversation(await self._stored().get(request.path_params["id"]))
 
     async def update(self, request: Request) -> Response:
-        body = Fields.of(await self._bodies.read(request), "")
+        body = Fields.of(await self.dialect.service.bodies.read(request), "")
         return _write_conversation(await self._stored().update(request.path_params["id"], _read_metadata(body)))
 
     async def delete(self, request: Request) -> Response:
@@ -77,7 +75,7 @@ class _Endpoints:
         return JsonResponse({**page, "data": list(items_by_id.values())})
 
     async def add_items(self, request: Request) -> Response:
-        body = Fields.of(await self._bodies.read(request), "")
+        body = Fields.of(await self.dialect.service.bodies.read(request), "")
         sent = _read_items(body)
         if not sent:
             raise body.error("items", "at least one item is required")
@@ -99,7 +97,7 @@ class _Endpoints:
         return _write_conversation(await self._stored().remove(request.path_params["id"], request.path_params["item"]))
 
     def _stored(self) -> StoredConversations:
-        return self._dialect.stored().conversations
+        return self.dialect.stored().conversations
 
 
 def _read_metadata(body: Fields) -> Mapping[str, Json]:

@@ -5,7 +5,7 @@ before it, those of its request, and its own. Whoever asks sees only what is the
 """
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from uuid import uuid4
@@ -23,6 +23,7 @@ from callsmith.wire.openai.responses_events import OPEN_STATUSES
 RESPONSE, _ITEM = "response", "response_item"
 
 _CONVERSATION = "conversation"
+NO_ITEMS: Mapping[str, Json | None] = {}
 
 _ADDED = frozenset({"completed", "incomplete", "cancelled"})  # the statuses with which a response is added to its conversation
 
@@ -110,13 +111,7 @@ class StoredConversations:
         )
 
     async def update(self, id: str, metadata: Mapping[str, Json]) -> StoredConversation:
-        while True:
-            changed = replace(await self.get(id), metadata=metadata)
-            try:
-                await self._put(changed, {})
-            except Stale:
-                continue  # somebody else has written it meanwhile
-            return changed
+        return await self._change(id, lambda conversation: replace(conversation, metadata=metadata))
 
     async def delete(self, id: str) -> None:
         """Delete a conversation, and those of its items that belong to no stored response."""
@@ -126,24 +121,33 @@ class StoredConversations:
 
     async def add(self, id: str, items: Mapping[str, Json | None], *more: Document) -> None:
         """Put items at the end of a conversation, and more documents into the store: all of it or nothing."""
-        while True:
-            try:
-                return await self._put(await self.get(id), items, *more)
-            except Stale:
-                continue  # somebody else has added to it meanwhile
+        await self._change(id, lambda conversation: conversation, items, *more)
 
     async def remove(self, id: str, item: str) -> StoredConversation:
         """Take an item out of a conversation; it is deleted, unless it belongs to a stored response."""
-        while True:
-            conversation = await self.get(id)
+
+        def without_item(conversation: StoredConversation) -> StoredConversation:
             if item not in conversation.items:
                 raise NotStored(item, kind="Item")
-            try:
-                await self._put(replace(conversation, items=tuple(known for known in conversation.items if known != item)), {})
-            except Stale:
-                continue
-            await self.items.delete_unowned([item])
-            return conversation
+            return replace(conversation, items=tuple(known for known in conversation.items if known != item))
+
+        conversation = await self._change(id, without_item)
+        await self.items.delete_unowned([item])
+        return conversation
+
+    async def _change(
+        self,
+        id: str,
+        change: Callable[[StoredConversation], StoredConversation],
+        items: Mapping[str, Json | None] = NO_ITEMS,
+        *more: Document,
+    ) -> StoredConversation:
+        """Write a conversation anew, with more items and documents; once more where somebody else has written it meanwhile."""
+        while True:
+            changed = change(await self.get(id))
+            with suppress(Stale):
+                await self._put(changed, items, *more)
+                return changed
 
     async def _put(self, conversation: StoredConversation, items: Mapping[str, Json | None], *more: Document) -> None:
         known = dict.fromkeys((*conversation.items, *items))  # each once

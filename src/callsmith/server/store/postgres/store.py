@@ -221,11 +221,7 @@ class PostgresStore:
 
     async def check(self) -> None:
         row = self._row(Document(_PROBE, _PROBE, token_hex(8)))
-
-        async def work(connection: Any) -> None:
-            await connection.execute(_PUT_ANY, *row)
-
-        await self._database.run(work)
+        await self._database.run(lambda connection: connection.execute(_PUT_ANY, *row))
 
     async def ensure(self) -> None:
         if self._database.is_unreachable:
