@@ -12,9 +12,8 @@ from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall, nothing_received
-from callsmith.bus.trust.authorize import Authorizer
+from callsmith.bus.trust.authorize import Authorizer, ReplayWindow
 from callsmith.bus.trust.identity import Identity
-from callsmith.bus.trust.replay import ReplayWindow
 from callsmith.bus.trust.revocations import MemoryRevocations
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Authority

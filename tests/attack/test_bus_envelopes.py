@@ -6,8 +6,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from callsmith.bus.trust.authorize import Authorizer
-from callsmith.bus.trust.replay import ReplayWindow
+from callsmith.bus.trust.authorize import Authorizer, ReplayWindow
 from callsmith.core.capability.authority import Authority
 from callsmith.core.errors import UsageError
 from callsmith.wire.capability.envelopes import read_envelope, signed_bytes

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from callsmith.bus.trust import usage
+from callsmith.bus.trust import verification
 from callsmith.bus.trust.tokens import read_token
-from callsmith.bus.trust.usage import UsageCounter
+from callsmith.bus.trust.verification import UsageCounter
 from callsmith.wire.capability.errors import BusError
 from tests.attack.bus_world import ALICE, FRIEND, MODEL, NODE, NOW, SCOPE, STRANGER, World, claims, jws, passed_on, token
 
@@ -48,8 +48,8 @@ async def test_a_budget_is_not_exceeded_by_calls_at_the_same_time() -> None:
 @pytest.mark.parametrize(("limit", "code"), [("max_calls_total", SPENT), ("rate_limit_per_minute", RATE)])
 def test_a_limit_is_not_exceeded_by_threads(limit: str, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     world, text = World(), limited(**{limit: 100})
-    compare = usage._check
-    monkeypatch.setattr(usage, "_check", lambda *arguments: (compare(*arguments), time.sleep(0)))  # another thread's turn
+    compare = verification._check
+    monkeypatch.setattr(verification, "_check", lambda *arguments: (compare(*arguments), time.sleep(0)))  # another thread's turn
 
     def call(_: int) -> str:
         try:

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from callsmith.bus.trust.authorize import Authorizer
-from callsmith.bus.trust.replay import ReplayWindow
+from callsmith.bus.trust.authorize import Authorizer, ReplayWindow
 from callsmith.bus.trust.revocations import RevocationFile
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.wire.capability.envelopes import signed_bytes

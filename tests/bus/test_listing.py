@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 
-from callsmith.bus.descriptor import Descriptor
-from callsmith.bus.listing import read_descriptor, write_descriptor
+from callsmith.bus.descriptor import Descriptor, read_descriptor, write_descriptor
 from callsmith.wire.capability.errors import BusError
 
 FULL = Descriptor(

@@ -128,7 +128,7 @@ async def test_a_token_is_worth_nothing_where_no_issuer_is_known() -> None:
 
 async def test_a_provider_that_fails_more_often_than_not_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 1000.0
-    monkeypatch.setattr("callsmith.bus.routing.router.time.monotonic", lambda: now)
+    monkeypatch.setattr("callsmith.bus.router.time.monotonic", lambda: now)
     calls, works = 0, False
 
     async def broken(call: CapabilityCall) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import output_grammar
-from callsmith.grammar.schema.objects import COUNTED, TRACKED
+from callsmith.grammar.schema.structures import COUNTED, TRACKED
 from callsmith.grammar.targets.gbnf import to_gbnf
 from callsmith.models.schema_judge import SchemaJudge, write_value
 from tests.grammar import schemas

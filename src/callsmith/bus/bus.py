@@ -10,10 +10,9 @@ one frame, "done" or "error", ends every stream.
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from secrets import token_hex
 from types import TracebackType
-
-from msgspec.structs import replace
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.local import LocalProvider, current_authority
@@ -30,8 +29,8 @@ from callsmith.bus.port import (
     nothing_received,
 )
 from callsmith.bus.remote import RemoteProvider
-from callsmith.bus.routing.router import Router
-from callsmith.bus.trace import BusTrace, CallTrace, Observer, seconds_since_epoch
+from callsmith.bus.router import Router
+from callsmith.bus.trace import BusTrace, Observer
 from callsmith.core.capability.authority import Authority, is_trusted
 from callsmith.core.capability.execution import Audit
 from callsmith.core.closing import closing
@@ -139,7 +138,10 @@ class CapabilityBus:
         timeout: float | None = None,
         authority: Authority | None = None,
     ) -> Answer:
-        """The answer; a BusError says why there is none. Without an `authority` it is that of the call being handled here."""
+        """The answer; a BusError says why there is none, within `timeout` seconds.
+
+        Without an `authority` the call is made with that of the call that is being handled here, or as the node's own.
+        """
         call = _build_call(capability, version, body, session_id, timeout, authority)
         failure = BusError("partition", f"no provider of {capability} could be reached")
         for attempt in self._attempts(call, self._candidates(call)):
@@ -152,7 +154,7 @@ class CapabilityBus:
                 failure = error
         raise failure
 
-    async def stream(
+    def stream(
         self,
         capability: str,
         version: Version,
@@ -164,15 +166,8 @@ class CapabilityBus:
         receive: Receive = nothing_received,
     ) -> AsyncGenerator[Frame, None]:
         """The frames of an answer, of which exactly the last is "done" or "error". Closing the iterator cancels the call."""
-        try:
-            call = replace(_build_call(capability, version, body, session_id, timeout, authority), stream=True, receive=receive)
-            frames = self._frames(call, self._candidates(call))
-        except BusError as error:
-            yield Frame("error", error_frame(error).data, 1)
-            return
-        async with closing(_number_frames(frames)) as numbered:
-            async for frame in numbered:
-                yield frame
+        make = partial(_build_call, capability, version, body, session_id, timeout, authority, receive)
+        return _number_frames(self._frames(make, self._candidates))
 
     async def answer(self, envelope: Envelope, authority: Authority) -> Frame:
         """The answer to a call that has come in from elsewhere with this authority, in one piece: "done", or "error"."""
@@ -181,31 +176,26 @@ class CapabilityBus:
             offer = self._local_candidates(call)[0]
             provider = self._providers[call.capability, offer.descriptor.version]
             with _Attempt(self, call, offer):
-                return Frame("done", await provider.answer_inline(self._admit(call, offer)), 1)
+                return Frame("done", await provider.answer(self._admit(call, offer), inline=True), 1)
         except BusError as error:
-            return Frame("error", error_frame(error).data, 1)
+            return error_frame(error, 1)
 
-    async def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
+    def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
         """The same, in frames."""
-        call = _receive_call(envelope, authority, receive)
-        try:
-            frames = self._frames(call, self._local_candidates(call)[:1])
-        except BusError as error:
-            yield Frame("error", error_frame(error).data, 1)
-            return
-        async with closing(_number_frames(frames)) as numbered:
-            async for frame in numbered:
-                yield frame
+        make = partial(_receive_call, envelope, authority, receive)
+        return _number_frames(self._frames(make, lambda call: self._local_candidates(call)[:1]))
 
     def _local_candidates(self, call: CapabilityCall) -> list[Offer]:
         offers = self._local.get(call.capability, ())
         return self._router.candidates(offers, call.capability, call.version, call.params, self._tests)
 
-    async def _frames(self, call: CapabilityCall, offers: Sequence[Offer]) -> AsyncGenerator[Frame, None]:
+    async def _frames(
+        self, make: Callable[[], CapabilityCall], candidates: Callable[[CapabilityCall], Sequence[Offer]]
+    ) -> AsyncGenerator[Frame, None]:
         """The frames of the first provider that begins to answer."""
-        has_begun = False
+        has_begun, call = False, make()
         failure = BusError("partition", f"no provider of {call.capability} could be reached")
-        for attempt in self._attempts(call, offers):
+        for attempt in self._attempts(call, candidates(call)):
             try:
                 with attempt as provider:
                     async with closing(provider.frames(self._admit(call, attempt.offer))) as frames:
@@ -270,8 +260,9 @@ class CapabilityBus:
             call.receive,
         )
 
-    def provider(self, call: CapabilityCall, offer: Offer, *, may_share: bool) -> LocalProvider | RemoteProvider:
-        """Who answers for an offer."""
+    def begin(self, call: CapabilityCall, offer: Offer, *, may_share: bool) -> LocalProvider | RemoteProvider:
+        """Who answers for an offer, which counts as busy with the call until `record_end`."""
+        self._router.health(offer).begin()
         if self._transport is None or offer.is_local:
             return self._providers[offer.descriptor.name, offer.descriptor.version]
         may_share = may_share and not call.session_id and not call.authority.token  # else one node is meant, and no other
@@ -281,26 +272,13 @@ class CapabilityBus:
     def record_end(self, call: CapabilityCall, offer: Offer, node: str, error: BusError | None, seconds: float) -> None:
         """Take down how a call has ended."""
         code = error.code if error else "ok"
-        succeeded = None if error and not _is_provider_failure(error) else error is None
+        # That nobody was there to get the call, or that this node is cut off, says nothing about the provider.
+        is_unsent = error is not None and ((code == "partition" and not error.sent) or isinstance(error, Disconnected))
+        succeeded = error is None if error is None or (code in _PROVIDER_FAILURES and not is_unsent) else None
         self._router.record_end(offer, node, succeeded, seconds)
         if call.session_id and error is None:
             self._router.stick(call.session_id, call.capability, node)
-        self.trace.add(
-            CallTrace(
-                seconds_since_epoch(),
-                call.request_id,
-                call.capability,
-                call.version,
-                call.authority,
-                node,
-                offer.is_local,
-                code,
-                seconds,
-            )
-        )
-
-    def began(self, offer: Offer) -> None:
-        self._router.health(offer).begin()
+        self.trace.add(call, node, code, seconds, is_local=offer.is_local)
 
 
 class _Attempt:
@@ -314,25 +292,14 @@ class _Attempt:
 
     def __enter__(self) -> LocalProvider | RemoteProvider:
         self._began = asyncio.get_running_loop().time()
-        self._provider = self._bus.provider(self._call, self.offer, may_share=self._may_share)
-        self._bus.began(self.offer)
+        self._provider = self._bus.begin(self._call, self.offer, may_share=self._may_share)
         return self._provider
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        failure = None if error is None else _failure_of(error)
+        is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
+        failure = None if error is None else BusError("cancelled") if is_cancelled else as_bus_error(error)
         self.node = self._provider.node if isinstance(self._provider, RemoteProvider) else self.offer.node
         self._bus.record_end(self._call, self.offer, self.node, failure, asyncio.get_running_loop().time() - self._began)
-
-
-def _is_provider_failure(error: BusError) -> bool:
-    """Whether an error says something about the provider; nobody being there to get the call does not."""
-    is_unsent = error.code == "partition" and not error.sent
-    return error.code in _PROVIDER_FAILURES and not is_unsent and not isinstance(error, Disconnected)
-
-
-def _failure_of(error: BaseException) -> BusError:
-    is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
-    return BusError("cancelled") if is_cancelled else as_bus_error(error)
 
 
 def _build_call(
@@ -342,11 +309,13 @@ def _build_call(
     session_id: str,
     timeout: float | None,
     authority: Authority | None,
+    receive: Receive | None = None,
 ) -> CapabilityCall:
-    """A call that begins here."""
+    """A call that begins here; its answer is a stream if there is something to receive meanwhile."""
     authority = current_authority() if authority is None else authority
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
-    return CapabilityCall(check_name(capability), version, body, authority, _new_id(), session_id, deadline)
+    capability, receive, stream = check_name(capability), receive or nothing_received, receive is not None
+    return CapabilityCall(capability, version, body, authority, token_hex(16), session_id, deadline, stream, receive)
 
 
 def _receive_call(envelope: Envelope, authority: Authority, receive: Receive = nothing_received) -> CapabilityCall:
@@ -356,16 +325,12 @@ def _receive_call(envelope: Envelope, authority: Authority, receive: Receive = n
         envelope.version,
         envelope.body,
         authority,
-        envelope.request_id or _new_id(),
+        envelope.request_id or token_hex(16),
         envelope.session_id,
         None if envelope.seconds is None else asyncio.get_running_loop().time() + envelope.seconds,
         envelope.stream,
         receive,
     )
-
-
-def _new_id() -> str:
-    return token_hex(16)
 
 
 def _may_go_elsewhere(error: BusError, descriptor: Descriptor, call: CapabilityCall) -> bool:

@@ -1,17 +1,18 @@
 """Descriptor: what a capability is, what it takes and gives, and for whom."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from hashlib import sha256
-from typing import Literal
+from typing import Any, Literal
 
 from callsmith.core.capability.authority import Trust
-from callsmith.core.errors import UnsupportedSchema
+from callsmith.core.errors import CallsmithError, UnsupportedSchema
 from callsmith.core.schema import check_schema, validate
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Json, Schema
-from callsmith.wire.capability.envelopes import EXPERIMENTAL, PREFIXES, canonical, check_name, write_reference
+from callsmith.wire.capability.envelopes import EXPERIMENTAL, PREFIXES, canonical, check_name, parse_version, write_reference, write_version
 from callsmith.wire.capability.errors import BusError
+from callsmith.wire.fields import Fields
 
 
 @check_fields
@@ -92,3 +93,28 @@ def offers_params(offered: Mapping[str, Json], requested: Mapping[str, Json]) ->
         elif known is not None and known != value:
             return False
     return True
+
+
+_NAMES = tuple(one.name for one in fields(Descriptor))
+
+
+def write_descriptor(descriptor: Descriptor) -> dict[str, Json]:
+    """All that a descriptor says."""
+    written = {name: getattr(descriptor, name) for name in _NAMES}
+    return {**written, "version": write_version(descriptor.version), "params": dict(descriptor.params)}
+
+
+def read_descriptor(value: Json) -> Descriptor:
+    """The descriptor in this JSON; what it says besides is passed over. A BusError says what is wrong with it."""
+    try:
+        data = Fields.of(value, "").data
+        known: dict[str, Any] = {name: data[name] for name in _NAMES if name in data}
+        seconds: Json = known.get("timeout_seconds")
+        if isinstance(seconds, int) and not isinstance(seconds, bool):
+            known["timeout_seconds"] = float(seconds)
+        known["version"] = parse_version(known.get("version"))
+        return Descriptor(**known)
+    except BusError:
+        raise
+    except (CallsmithError, TypeError, ValueError) as error:
+        raise BusError("bad_request", f"this is no descriptor of a capability: {error}") from error

@@ -4,10 +4,10 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from contextvars import ContextVar
 from dataclasses import replace
-from typing import Any, TypeAlias, TypeVar, cast
+from typing import Any, TypeVar, cast
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Answer, CapabilityCall, Handler
@@ -35,31 +35,26 @@ def current_authority() -> Authority:
     return _current.get()
 
 
-def _no_audit() -> Audit | None:
-    return None
-
-
 class LocalProvider:
     """A capability and its handler. What goes wrong is raised as a BusError; what nobody foresaw is logged."""
 
-    def __init__(self, descriptor: Descriptor, handler: Handler, audit: Callable[[], Audit | None] = _no_audit) -> None:
+    def __init__(self, descriptor: Descriptor, handler: Handler, audit: Callable[[], Audit | None]) -> None:
         self.descriptor = descriptor
         self._audit = audit
         self._handler = handler
         self._in_flight = 0
 
-    async def answer(self, call: CapabilityCall) -> Answer:
-        """The answer to a call. Of a handler that streams, it is what the last frame says."""
-        return await self._answer_by(call, _within)
+    async def answer(self, call: CapabilityCall, *, inline: bool = False) -> Answer:
+        """The answer to a call. Of a handler that streams, it is what the last frame says.
 
-    async def answer_inline(self, call: CapabilityCall) -> Answer:
-        """The same, in the task that asks: for one that nobody waits for, should the handler ignore its cancellation."""
-        return await self._answer_by(call, _inline)
-
-    async def _answer_by(self, call: CapabilityCall, run: "_Runner") -> Answer:
+        `inline`: in the task that asks, for one that nobody waits for, should the handler ignore its cancellation.
+        """
         self._admit(call)
+        run = _inline if inline else _within
+        latest = asyncio.get_running_loop().time() + self.descriptor.timeout_seconds
+        deadline = latest if call.deadline is None else min(call.deadline, latest)
         try:
-            answer = await run(lambda: self._answer(call), self._deadline(call), self.descriptor)
+            answer = await run(lambda: self._answer(call), deadline, self.descriptor)
         except (Exception, SystemExit) as error:  # other people's code: whatever it raises is an error of the wire
             raise self._failure(error) from error
         finally:
@@ -97,46 +92,33 @@ class LocalProvider:
             raise BusError("capacity_exceeded", f"{self.descriptor.name} answers {most} calls at a time", seconds=0.5)
         self._in_flight += 1
 
-    def _deadline(self, call: CapabilityCall) -> float:
-        most = asyncio.get_running_loop().time() + self.descriptor.timeout_seconds
-        return most if call.deadline is None else min(call.deadline, most)
+    def _audited(self, call: CapabilityCall) -> AbstractAsyncContextManager[None]:
+        _current.set(call.authority)
+        audit = self._audit()
+        return nullcontext() if audit is None else _audit_call(audit, self.descriptor, call)
 
     async def _answer(self, call: CapabilityCall) -> Answer:
-        audit = self._audit()
-        if audit is None:
-            return await self._handle(call)
-        async with _audit_call(audit, self.descriptor, call):
-            return await self._handle(call)
-
-    async def _handle(self, call: CapabilityCall) -> Answer:
-        _current.set(call.authority)
-        answering = self._handler(call)
-        if not isinstance(answering, AsyncIterator):
-            return await answering
-        async with closing(answering) as frames:
-            async for frame in frames:
-                frame.raise_error()
-                if frame.event == "done":
-                    return frame.data if "output" in frame.data else {"output": dict(frame.data), "meta": {}}
-        raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame")
+        async with self._audited(call):
+            answering = self._handler(call)
+            if not isinstance(answering, AsyncIterator):
+                return await answering
+            async with closing(answering) as frames:
+                async for frame in frames:
+                    frame.raise_error()
+                    if frame.event == "done":
+                        return frame.data if "output" in frame.data else {"output": dict(frame.data), "meta": {}}
+            raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame")
 
     async def _pump(self, call: CapabilityCall, queue: "asyncio.Queue[Frame | None]") -> None:
-        audit = self._audit()
-        if audit is None:
-            return await self._fill(call, queue)
-        async with _audit_call(audit, self.descriptor, call):
-            return await self._fill(call, queue)
-
-    async def _fill(self, call: CapabilityCall, queue: "asyncio.Queue[Frame | None]") -> None:
-        _current.set(call.authority)
-        answering = self._handler(call)
-        if not isinstance(answering, AsyncIterator):
-            await queue.put(Frame("done", await answering))
-            return
-        async with closing(answering) as frames:
-            async for frame in frames:
-                await queue.put(frame)
-        await queue.put(None)
+        async with self._audited(call):
+            answering = self._handler(call)
+            if not isinstance(answering, AsyncIterator):
+                await queue.put(Frame("done", await answering))
+                return
+            async with closing(answering) as frames:
+                async for frame in frames:
+                    await queue.put(frame)
+            await queue.put(None)
 
     def _check_answer(self, answer: Answer) -> None:
         if not isinstance(cast(Any, answer), dict):
@@ -185,9 +167,6 @@ async def _audit_call(audit: Audit, descriptor: Descriptor, call: CapabilityCall
         raise
     finally:
         await audit(replace(execution, outcome=outcome, seconds=round(time.perf_counter() - began, 6)))
-
-
-_Runner: TypeAlias = Callable[[Callable[[], Coroutine[Any, Any, Answer]], float, Descriptor], Coroutine[Any, Any, Answer]]
 
 
 async def _inline(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:

@@ -7,8 +7,9 @@ import re
 from collections.abc import AsyncIterator, Callable
 from contextlib import ExitStack
 
+from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
-from callsmith.bus.port import Bus, CapabilityCall, Handler
+from callsmith.bus.port import CapabilityCall, Handler
 from callsmith.core.capability.authority import Trust
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
@@ -23,7 +24,7 @@ DEFAULT_PREFIX = "experimental.tools"
 
 
 async def offer(
-    bus: Bus, toolset: Toolset, prefix: str = DEFAULT_PREFIX, *, trust: Trust = "member", most: int = 16
+    bus: CapabilityBus, toolset: Toolset, prefix: str = DEFAULT_PREFIX, *, trust: Trust = "member", most: int = 16
 ) -> Callable[[], None]:
     """Offer every tool of a toolset as a capability. Calling what is returned withdraws them all.
 

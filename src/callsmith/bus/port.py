@@ -1,4 +1,4 @@
-"""The ports of the bus: the bus itself, the handler of a capability, and the transport between nodes."""
+"""The ports of the bus: the handler of a capability, and the transport between nodes."""
 
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,48 +54,6 @@ Answer: TypeAlias = Mapping[str, Json]  # {"output": …, "meta": …}
 # Answers with a body, or with frames of which the last is "done". What it raises becomes an error of the wire.
 Handler: TypeAlias = Callable[[CapabilityCall], Awaitable[Answer] | AsyncIterator[Frame]]
 ParamsTest: TypeAlias = Callable[[Mapping[str, Json], Mapping[str, Json]], bool]  # (offered, requested)
-
-
-class Bus(Protocol):
-    """Calls capabilities, wherever they are, and offers some."""
-
-    async def call(
-        self,
-        capability: str,
-        version: Version,
-        body: Mapping[str, Json],
-        *,
-        session_id: str = "",
-        timeout: float | None = None,
-        authority: Authority | None = None,
-    ) -> Answer:
-        """The answer; a BusError says why there is none, within `timeout` seconds.
-
-        Without an `authority` the call is made with that of the call that is being handled here, or as the node's own.
-        """
-        ...
-
-    def stream(
-        self,
-        capability: str,
-        version: Version,
-        body: Mapping[str, Json],
-        *,
-        session_id: str = "",
-        timeout: float | None = None,
-        authority: Authority | None = None,
-        receive: Receive = nothing_received,
-    ) -> AsyncGenerator[Frame, None]:
-        """The frames of an answer, of which exactly the last is "done" or "error". Closing the iterator cancels the call."""
-        ...
-
-    def register(self, descriptor: Descriptor, handler: Handler, fits: ParamsTest | None = None) -> Callable[[], None]:
-        """Offer a capability. Calling what is returned withdraws it."""
-        ...
-
-    def offers(self, capability: str = "") -> "Sequence[Offer]":
-        """What is offered, here and elsewhere: of one capability, or of all."""
-        ...
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,9 +13,9 @@ from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Any, cast
 
+from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.local import current_authority
-from callsmith.bus.port import Bus
 from callsmith.core.capability.binding import Binding
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
@@ -114,7 +114,7 @@ def _part(schema: Schema, part: str) -> Mapping[str, Any]:
 class CapabilityTools:
     """A toolset of capabilities: tools that are bound to some, and those that are offered under names that match patterns."""
 
-    def __init__(self, bus: Bus, tools: Iterable[Tool] = (), *, patterns: Iterable[str] = ()) -> None:
+    def __init__(self, bus: CapabilityBus, tools: Iterable[Tool] = (), *, patterns: Iterable[str] = ()) -> None:
         self._bus = bus
         self._bound = {tool.name: tool for tool in tools}
         self._patterns = tuple(patterns)

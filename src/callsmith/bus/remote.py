@@ -38,7 +38,8 @@ class RemoteProvider:
         )
         async with closing(sending) as frames:
             async for frame in frames:
-                if self._is_accepted(frame):
+                if frame.event == ACCEPTED:
+                    self.node = str(frame.data.get("node", self.node))
                     continue
                 frame.raise_error()
                 self._offer.descriptor.check_frame(frame.event, frame.data)
@@ -46,13 +47,6 @@ class RemoteProvider:
                 if frame.is_end:
                     return
         raise BusError("partition", f"{call.capability} ended without its last frame", sent=True)
-
-    def _is_accepted(self, frame: Frame) -> bool:
-        """Whether the frame only says who answers."""
-        if frame.event != ACCEPTED:
-            return False
-        self.node = str(frame.data.get("node", self.node))
-        return True
 
     def _envelope(self, call: CapabilityCall) -> Envelope:
         authority, loop = call.authority, asyncio.get_running_loop()

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from msgspec import Struct
 
+from callsmith.bus.port import CapabilityCall
 from callsmith.core.capability.authority import Authority
 from callsmith.wire.capability.envelopes import Version
 
@@ -38,9 +39,13 @@ class BusTrace:
         self._counts: Counter[tuple[str, str]] = Counter()
         self._observers = observers
 
-    def add(self, entry: CallTrace) -> None:
+    def add(self, call: CapabilityCall, node: str, result: str, seconds: float, *, is_local: bool) -> None:
+        """Take down a call that has ended now."""
+        entry = CallTrace(
+            time.time(), call.request_id, call.capability, call.version, call.authority, node, is_local, result, seconds
+        )
         self._entries.append(entry)
-        self._counts[entry.capability, entry.result] += 1
+        self._counts[entry.capability, result] += 1
         for observe in self._observers:
             observe(entry)
 
@@ -51,7 +56,3 @@ class BusTrace:
     def counts(self) -> dict[tuple[str, str], int]:
         """How many calls there were, by capability and result."""
         return dict(self._counts)
-
-
-def seconds_since_epoch() -> float:
-    return time.time()

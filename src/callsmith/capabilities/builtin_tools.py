@@ -6,7 +6,7 @@ toolset = builtin_tools(bus, ["search_corpus", "list_corpora"])
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from callsmith.bus.port import Bus
+from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.reach import CapabilityTools, bound_tool
 from callsmith.core.errors import UnknownName
 from callsmith.core.ports import Toolset
@@ -95,7 +95,7 @@ BOUND: Mapping[str, Tool] = {
 NAMES = (*BOUND, "find_neighbour")
 
 
-def builtin_tools(bus: Bus, names: Iterable[str] = DEFAULT_SET) -> Toolset:
+def builtin_tools(bus: CapabilityBus, names: Iterable[str] = DEFAULT_SET) -> Toolset:
     chosen = list(names)
     for name in chosen:
         if name not in NAMES:
@@ -104,7 +104,7 @@ def builtin_tools(bus: Bus, names: Iterable[str] = DEFAULT_SET) -> Toolset:
     return Merged(bound, Functions(_neighbours(bus))) if "find_neighbour" in chosen else bound
 
 
-def _neighbours(bus: Bus) -> Function:
+def _neighbours(bus: CapabilityBus) -> Function:
     async def find_neighbour() -> dict[str, Any]:
         """List the nodes that can be reached now, and what each of them offers."""
         nodes: dict[str, list[str]] = {}

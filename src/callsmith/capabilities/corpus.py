@@ -15,8 +15,9 @@ from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
 
+from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
-from callsmith.bus.port import Answer, Bus, CapabilityCall
+from callsmith.bus.port import Answer, CapabilityCall
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.errors import BusError
@@ -161,7 +162,7 @@ class Corpora:
             for rank, (text, score, cid, name, number) in enumerate(rows, 1)
         ]
 
-    def register(self, bus: Bus) -> Callable[[], None]:
+    def register(self, bus: CapabilityBus) -> Callable[[], None]:
         """Offer the corpora on a bus. Calling what is returned withdraws them."""
         offered = {"corpus": list[Json](self.names())}
         query = Descriptor(

@@ -11,7 +11,7 @@ from dataclasses import replace
 from itertools import count
 from typing import Any, TypeAlias
 
-from callsmith.bus.port import Bus
+from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.reach import CapabilityTools
 from callsmith.core.approval import Decision, Policy
 from callsmith.core.capability.authority import Authority
@@ -69,7 +69,7 @@ class ToolExecutor:
 
     def __init__(
         self,
-        bus: Bus,
+        bus: CapabilityBus,
         tools: Iterable[Tool | Function | Callable[..., Any]],
         *,
         max_iterations: int = 6,

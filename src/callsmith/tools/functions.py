@@ -22,7 +22,7 @@ import json
 import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, TypeAlias, TypeVar, cast, overload
 
 from callsmith.core.closing import closing
@@ -93,23 +93,12 @@ class Function:
         options: ToolDeclaration = getattr(function, MARK, ToolDeclaration())
         summary, descriptions = _read_docstring(function)
         signature = Signature(function, descriptions=descriptions, injected=Context)
-        name = options.name or getattr(function, "__name__", "")
-        return cls(
-            declared
-            or Tool(
-                name=name,
-                description=options.description or summary,
-                parameters=signature.schema,
-                side_effects=options.side_effects,
-                idempotent=options.idempotent,
-                timeout=options.timeout,
-                cache_seconds=options.cache_seconds,
-                background=options.background,
-                source="python",
-            ),
-            function,
-            signature,
-        )
+        if declared is None:
+            said = {field.name: getattr(options, field.name) for field in fields(options)}
+            said["name"] = options.name or getattr(function, "__name__", "")
+            said["description"] = options.description or summary
+            declared = Tool(**said, parameters=signature.schema, source="python")
+        return cls(declared, function, signature)
 
 
 Tools: TypeAlias = Toolset | Sequence[Callable[..., Any] | Function]
@@ -155,20 +144,16 @@ class Functions:
                     yield replace(item, call_id=call.id)
                 else:
                     yield ToolProgress(call.id, text=str(item))
-        yield _result(call, value)
+        if isinstance(value, Result):  # of its own, for example a failure
+            yield replace(value, call_id=call.id, name=call.name)
+        else:
+            yield Result(call.id, call.name, _as_json(value))
 
 
 def as_toolset(tools: Tools) -> Toolset:
     """A toolset; a list of functions is one too."""
     toolset = Functions(*tools) if isinstance(tools, list | tuple) else tools
     return check_argument("toolset", toolset, Toolset, "[get_weather] will do")
-
-
-def _result(call: Call, value: Any) -> Result:
-    """The value as a result. A function may return a Result of its own, for example a failure."""
-    if isinstance(value, Result):
-        return replace(value, call_id=call.id, name=call.name)
-    return Result(call.id, call.name, _as_json(value))
 
 
 def _as_json(value: Any) -> Json:
@@ -181,7 +166,10 @@ def _as_json(value: Any) -> Json:
 
 async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncGenerator[tuple[Any, bool], None]:
     """The values of the function, each with whether it is the last one: the result."""
-    target = _unwrap(function)
+    target: Any = function
+    while hasattr(target, "func"):  # functools.partial
+        target = target.func
+    target = target if inspect.isroutine(target) or inspect.isclass(target) else type(target).__call__
     if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target):
         produced = function(*bound.positional, **bound.named)
         items = produced if inspect.isasyncgenfunction(target) else _iterate_in_threads(produced)
@@ -201,12 +189,6 @@ async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncG
     else:
         value = await _run_in_thread(lambda: function(*bound.positional, **bound.named))
         yield (await value if inspect.isawaitable(value) else value), True
-
-
-def _unwrap(function: Any) -> Any:
-    while hasattr(function, "func"):  # functools.partial
-        function = function.func
-    return function if inspect.isroutine(function) or inspect.isclass(function) else type(function).__call__
 
 
 async def _iterate_in_threads(items: Generator[Any, None, Any]) -> AsyncGenerator[Any, None]:

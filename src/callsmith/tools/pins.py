@@ -26,7 +26,10 @@ class Pins:
         if pinned is None:
             self._write({**self._read(), self._server: {name: tool.digest for name, tool in tools.items()}})
             return {}
-        return {name: _why(name, pinned.get(name)) for name, tool in tools.items() if pinned.get(name) != tool.digest}
+        changed = [name for name, tool in tools.items() if pinned.get(name) != tool.digest]
+        what = {name: "its definition has changed" if name in pinned else "it is new" for name in changed}
+        hint = "since the server was pinned (callsmith tools list --accept)"
+        return {name: f"{name} is not offered: {what[name]} {hint}" for name in changed}
 
     def forget(self) -> None:
         """Accept what the server lists next."""
@@ -48,8 +51,3 @@ class Pins:
             write_file(self._path, json.dumps(pins, indent=1, sort_keys=True) + "\n")
         except OSError as error:
             raise UsageError(f"the pins cannot be written to {self._path}: {error}") from error
-
-
-def _why(name: str, pinned: str | None) -> str:
-    what = "it is new" if pinned is None else "its definition has changed"
-    return f"{name} is not offered: {what} since the server was pinned (callsmith tools list --accept)"

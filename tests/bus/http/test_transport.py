@@ -16,7 +16,7 @@ from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.http import HttpTransport
 from callsmith.bus.opening import open_bus
-from callsmith.bus.port import Bus, CapabilityCall
+from callsmith.bus.port import CapabilityCall
 from callsmith.core.capability.authority import Authority
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
@@ -57,14 +57,14 @@ async def places() -> AsyncIterator[Places]:
         yield Places(bus, remote, scripted)
 
 
-async def outcome(bus: Bus, *call: Any, **options: Any) -> Any:
+async def outcome(bus: CapabilityBus, *call: Any, **options: Any) -> Any:
     try:
         return await bus.call(*call, **options)
     except BusError as error:
         return error.code, error.message, error.seconds
 
 
-async def frames_of(bus: Bus, body: Any, **options: Any) -> list[Frame]:
+async def frames_of(bus: CapabilityBus, body: Any, **options: Any) -> list[Frame]:
     return [frame async for frame in bus.stream("llm.chat", (2, 0), body, **options)]
 
 
@@ -105,7 +105,7 @@ async def test_a_stream_comes_to_the_same_over_a_socket_and_as_events(by: str, g
 
 
 async def test_results_of_tools_reach_the_handler_over_a_socket(places: Places) -> None:
-    async def talk(bus: Bus) -> list[Frame]:
+    async def talk(bus: CapabilityBus) -> list[Frame]:
         replies: asyncio.Queue[dict[str, Any]] = asyncio.Queue()
         frames: list[Frame] = []
         async for frame in bus.stream("llm.chat", (2, 0), {"input": {"tool": True}}, receive=replies.get):

@@ -12,9 +12,8 @@ import pytest
 
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
-from callsmith.bus.nats.messages import SIGNATURE, control_bytes, offers_bytes, reply_bytes
+from callsmith.bus.nats.messages import SIGNATURE, Subjects, bytes_to_sign
 from callsmith.bus.nats.neighbours import MOST_NODES
-from callsmith.bus.nats.subjects import Subjects
 from callsmith.bus.nats.transport import NatsTransport
 from callsmith.bus.opening import open_bus
 from callsmith.bus.port import CapabilityCall
@@ -63,9 +62,9 @@ class Nodes:
             return error.code
         return answer["output"]["text"]
 
-    async def publish(self, subject: str, value: Any, *, by: Identity | None = None, what: Any = bytes, reply: str = "") -> None:
+    async def publish(self, subject: str, value: Any, *, by: Identity | None = None, what: str = "", reply: str = "") -> None:
         payload = value if isinstance(value, bytes) else json.dumps(value).encode()
-        headers = {SIGNATURE: by.sign(what(payload))} if by else None
+        headers = {SIGNATURE: by.sign(bytes_to_sign(what, payload) if what else payload)} if by else None
         await self.other.publish(subject, payload, reply=reply, headers=headers)
 
     async def settle(self) -> None:
@@ -189,21 +188,21 @@ async def test_a_node_speaks_for_itself_alone(nodes: Nodes) -> None:
     thief = Identity.create()
     for by in (None, thief):
         for node in (nodes.provider.node, nodes.caller.node):
-            await nodes.publish(SUBJECTS.offers, announcement(node, "experimental.stolen"), by=by, what=offers_bytes)
+            await nodes.publish(SUBJECTS.offers, announcement(node, "experimental.stolen"), by=by, what="offers")
             gone = {"node": node, "revision": 2**52, "at": 2e9, "gone": True}
-            await nodes.publish(SUBJECTS.offers, gone, by=by, what=offers_bytes)
+            await nodes.publish(SUBJECTS.offers, gone, by=by, what="offers")
     await nodes.publish(SUBJECTS.offers, announcement("anon:1", "experimental.stolen"))  # nodes that sign are not fooled by those
     await nodes.settle()
     assert nodes.caller.offers("experimental.stolen") == []
     assert await nodes.call() == "hello"
-    await nodes.publish(SUBJECTS.offers, announcement(thief.node_id, "experimental.own"), by=thief, what=offers_bytes)
+    await nodes.publish(SUBJECTS.offers, announcement(thief.node_id, "experimental.own"), by=thief, what="offers")
     await until(lambda: nodes.caller.offers("experimental.own"))
 
 
 async def test_only_peers_are_listened_to_where_there_are_some(server: NatsServer, nodes: Nodes) -> None:
     stranger = Identity.create()
     async with open_bus(server.url, identity=Identity.create(), peers=[nodes.provider.node]) as careful:
-        await nodes.publish(SUBJECTS.offers, announcement(stranger.node_id, "experimental.own"), by=stranger, what=offers_bytes)
+        await nodes.publish(SUBJECTS.offers, announcement(stranger.node_id, "experimental.own"), by=stranger, what="offers")
         await until(lambda: nodes.caller.offers("experimental.own"))
         await until(lambda: careful.offers("experimental.echo"))
         assert careful.offers("experimental.own") == []
@@ -220,7 +219,7 @@ async def test_ten_thousand_nodes_that_are_none_take_no_more_room_than_they_may(
             await nodes.publish(SUBJECTS.offers, announcement(f"anon:{number}", "experimental.fake", "experimental.echo"))
             await nodes.publish(SUBJECTS.beat(f"anon:x{number}"), b"1 2")
         last = Identity.create()
-        await nodes.publish(SUBJECTS.offers, announcement(last.node_id, "experimental.last"), by=last, what=offers_bytes)
+        await nodes.publish(SUBJECTS.offers, announcement(last.node_id, "experimental.last"), by=last, what="offers")
         await until(lambda: nodes.caller.offers("experimental.last"))
         await nodes.settle()
         assert len(open_to_all.offers("experimental.fake")) < MOST_NODES
@@ -261,7 +260,7 @@ async def test_forged_answers_are_dropped_and_the_true_one_is_taken(nodes: Nodes
         for entries in (forged, {**forged, "node": thief.node_id}, {**forged, "event": "accepted", "data": {}, "seq": 0}):
             payload = json.dumps(entries).encode()
             await nodes.other.publish(message.reply, payload)
-            signature = thief.sign(reply_bytes(request_id, "", payload))
+            signature = thief.sign(bytes_to_sign(f"reply {request_id} ", payload))
             await nodes.other.publish(message.reply, payload, headers={SIGNATURE: signature})
         for true in earlier:  # signed by the provider, for another call
             await nodes.other.publish(message.reply, true.data, headers=true.headers)
@@ -332,7 +331,7 @@ async def test_nobody_else_can_stop_a_call_or_speak_in_it(nodes: Nodes) -> None:
         for kind in ({"type": "cancel"}, {"type": "message", "body": {}}, {"type": "ack", "upto": 10**9}):
             for by in (None, thief):
                 words = {"id": call["request_id"], "from": call["from"], "n": 10**9, **kind}
-                await nodes.publish(control, words, by=by, what=control_bytes)
+                await nodes.publish(control, words, by=by, what="control")
 
     await listening(nodes, SUBJECTS.node(nodes.provider.node), meddle)
     assert await nodes.call("goes on", seconds=0.5) == "goes on"

@@ -10,9 +10,8 @@ import pytest
 
 from callsmith.core.errors import UsageError
 from callsmith.tools.mcp import McpHost
-from callsmith.tools.mcp.auth import Login
+from callsmith.tools.mcp.auth import Login, Loopback, free_port
 from callsmith.tools.mcp.config import OAuth
-from callsmith.tools.mcp.loopback import Loopback, free_port
 from tests.tools.mcp.authority import Authority, browse
 from tests.tools.mcp.test_http import at, serving
 from tests.tools.mcp.trying import call, status

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from mcp.shared.auth import OAuthToken
 
-from callsmith.tools.mcp.tokens import TokenFile
+from callsmith.tools.mcp.auth import TokenFile
 
 URL = "http://127.0.0.1:7/mcp"
 STORED: dict[str, Any] = {

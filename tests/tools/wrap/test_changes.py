@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.values import Tool
-from callsmith.tools.wrap.changes import describe_change
+from callsmith.tools.wrap.confirming import describe_change
 
 SCHEMA = {"type": "object", "properties": {"to": {"type": "string"}}}
 OTHER = {"type": "object", "properties": {"to": {"type": "integer"}}}

@@ -2,35 +2,147 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
-from contextlib import suppress
-from dataclasses import dataclass
+from collections import deque
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from secrets import token_hex
 
-from callsmith.bus.flow import Acknowledgements
-from callsmith.bus.nats.announcements import offer_digest
-from callsmith.bus.nats.answers import IncomingAnswer
+from callsmith.bus.flow import WINDOW, Acknowledgements
 from callsmith.bus.nats.connection import NatsConnection
-from callsmith.bus.nats.messages import NatsMessage, Signer, control_bytes, encode, sign_headers
-from callsmith.bus.nats.neighbours import Neighbours
-from callsmith.bus.nats.subjects import Subjects
+from callsmith.bus.nats.messages import (
+    PART,
+    NatsMessage,
+    Subjects,
+    bytes_to_sign,
+    decode,
+    encode,
+    is_from,
+    sign_headers,
+)
+from callsmith.bus.nats.neighbours import Neighbours, offer_digest
+from callsmith.bus.nats.serving import MOST_BYTES
 from callsmith.bus.port import Offer, Receive
+from callsmith.bus.trust.identity import Identity
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, write_envelope
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.frames import Frame
+from callsmith.wire.capability.frames import Frame, read_frame
 
 ACCEPT_SECONDS = 2.0  # within which somebody accepts a call
-
 _SPARE_SECONDS = 1.0  # a provider that is too slow for its own limit says so itself
+
+
+class IncomingAnswer:
+    """The answer to a call, while it comes in.
+
+    `node` is who answers: known beforehand, or from the first message, if `may_answer` says that this node may. Messages that are
+    not from that node are dropped: the true ones may still come.
+    """
+
+    def __init__(self, request_id: str, node: str, may_answer: Callable[[str], bool]) -> None:
+        self._request_id = request_id
+        self._may_answer = may_answer
+        self._frames: deque[Frame] = deque()
+        self._parts: list[bytes] = []
+        self._waiter: asyncio.Future[None] | None = None
+        self._failure: BusError | None = None
+        self.node = node
+        self.is_accepted = False
+        self.on_late: Callable[[], None] | None = None  # called with what comes after the caller has given up
+
+    def take(self, message: NatsMessage) -> None:
+        """Take a message of it; what is no part of it is dropped."""
+        if message.is_refused:
+            if not self.is_accepted:
+                self.fail(BusError("partition", "nobody listens for this call"))
+            return
+        try:
+            frame = self._read(message)
+        except BusError:
+            return
+        if frame is None:
+            return
+        if self.on_late is not None:
+            self.on_late()
+            return
+        if frame.event != "accepted":
+            self._frames.append(frame)
+        if len(self._frames) > 2 * WINDOW:
+            self.fail(BusError("internal_error", f"the provider is more than {WINDOW} frames ahead", sent=True))
+        self._wake()
+
+    def fail(self, error: BusError) -> None:
+        """There is no more to come."""
+        if self._failure is None:
+            self._failure = error
+            self._wake()
+
+    async def wait_until_accepted(self, until: float) -> None:
+        while not self.is_accepted and await self._wait_for_news(until):
+            pass
+
+    async def next(self, until: float) -> Frame | None:
+        """The next frame; None if there is none by then."""
+        while not self._frames and await self._wait_for_news(until):
+            pass
+        return self._frames.popleft() if self._frames else None
+
+    async def _wait_for_news(self, until: float) -> bool:
+        """Wait until something has come, and say whether there is time left."""
+        if self._failure is not None:
+            raise self._failure
+        loop = asyncio.get_running_loop()
+        self._waiter = loop.create_future()
+        timer = loop.call_at(until, self._wake)
+        try:
+            await self._waiter
+        finally:
+            timer.cancel()
+            self._waiter = None
+        return loop.time() < until
+
+    def _wake(self) -> None:
+        if self._waiter is not None and not self._waiter.done():
+            self._waiter.set_result(None)
+
+    def _read(self, message: NatsMessage) -> Frame | None:
+        """The frame that is whole with this message."""
+        part = message.headers.get(PART, "")
+        if self.is_accepted:
+            if not is_from(self.node, message, bytes_to_sign(f"reply {self._request_id} {part}", message.data)):
+                return None
+            if part:
+                return self._join_part(part, message.data)
+            return read_frame(decode(message.data))
+        entries = decode(message.data)
+        node = entries.get("node")
+        if not isinstance(node, str) or part or (node != self.node if self.node else not self._may_answer(node)):
+            return None
+        if not is_from(node, message, bytes_to_sign(f"reply {self._request_id} ", message.data)):
+            return None
+        self.node, self.is_accepted = node, True
+        return read_frame(entries)
+
+    def _join_part(self, part: str, data: bytes) -> Frame | None:
+        number, _, count = part.partition("/")
+        if number != str(len(self._parts) + 1) or sum(map(len, self._parts)) + len(data) > MOST_BYTES:
+            self.fail(BusError("partition", "a part of the answer was lost on the way", sent=True))
+            return None
+        self._parts.append(data)
+        if number != count:
+            return None
+        whole = b"".join(self._parts)
+        self._parts.clear()
+        return read_frame(decode(whole))
 
 
 class OutgoingCalls:
     """The calls that this node makes of others."""
 
-    def __init__(self, connection: NatsConnection, subjects: Subjects, neighbours: Neighbours, identity: Signer | None) -> None:
+    def __init__(self, connection: NatsConnection, subjects: Subjects, neighbours: Neighbours, identity: Identity | None) -> None:
         self._connection = connection
         self._subjects = subjects
         self._neighbours = neighbours
@@ -54,51 +166,48 @@ class OutgoingCalls:
 
     async def request(self, envelope: Envelope, offer: Offer, *, share: bool, added: dict[str, str]) -> tuple[str, Frame]:
         """Send a call that is not streamed; the node that has answered, and the one frame of its answer."""
-        sent = self._prepare(envelope, offer, share, added)
-        answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
-        try:
-            self._publish(sent)
-            frame = await answer.next(min(sent.deadline, loop.time() + ACCEPT_SECONDS))
+        loop = asyncio.get_running_loop()
+        with self._sending(envelope, offer, share, added) as call:
+            frame = await call.answer.next(min(call.deadline, loop.time() + ACCEPT_SECONDS))
             if frame is None:
-                self._check_accepted(sent)
-                frame = await answer.next(min(sent.deadline, loop.time() + offer.descriptor.timeout_seconds + _SPARE_SECONDS))
+                call.check_accepted()
+                longest = offer.descriptor.timeout_seconds + _SPARE_SECONDS
+                frame = await call.answer.next(min(call.deadline, loop.time() + longest))
             if frame is None:
                 raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
-            caller.is_ended = True
-            return answer.node, frame
-        finally:
-            self._leave(sent)
+            call.is_ended = True
+            return call.answer.node, frame
 
     async def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, added: dict[str, str]
     ) -> AsyncGenerator[Frame, None]:
         """Send a call with what is added to its envelope, and give the frames of its answer, of which the first is "accepted"."""
-        sent = self._prepare(envelope, offer, share, added)
-        answer, caller, loop = sent.answer, sent.caller, asyncio.get_running_loop()
-        forwarding, acknowledgements = None, Acknowledgements()
-        try:
-            self._publish(sent)
-            if not await answer.wait_until_accepted(min(sent.deadline, loop.time() + ACCEPT_SECONDS)):
-                self._check_accepted(sent)
-            forwarding = loop.create_task(caller.forward(receive))
-            yield Frame("accepted", {"node": answer.node})
-            frame_seconds = offer.descriptor.timeout_seconds + _SPARE_SECONDS
-            while frame := await answer.next(min(sent.deadline, loop.time() + frame_seconds)):
-                acknowledgements.check_order(frame)
-                caller.is_ended = frame.is_end
-                yield frame
-                if frame.is_end:
-                    return
-                if upto := acknowledgements.take_due():
-                    caller.control({"type": "ack", "upto": upto})
-            raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
-        finally:
-            if forwarding is not None:
-                forwarding.cancel()
-            self._leave(sent)
+        loop, forwarding, acknowledgements = asyncio.get_running_loop(), None, Acknowledgements()
+        with self._sending(envelope, offer, share, added) as call:
+            try:
+                await call.answer.wait_until_accepted(min(call.deadline, loop.time() + ACCEPT_SECONDS))
+                call.check_accepted()
+                forwarding = loop.create_task(self._forward(call, receive))
+                yield Frame("accepted", {"node": call.answer.node})
+                frame_seconds = offer.descriptor.timeout_seconds + _SPARE_SECONDS
+                while frame := await call.answer.next(min(call.deadline, loop.time() + frame_seconds)):
+                    acknowledgements.check_order(frame)
+                    call.is_ended = frame.is_end
+                    yield frame
+                    if frame.is_end:
+                        return
+                    if upto := acknowledgements.take_due():
+                        self._control(call, {"type": "ack", "upto": upto})
+                raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
+            finally:
+                if forwarding is not None:
+                    forwarding.cancel()
 
-    def _prepare(self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]) -> "_Sent":
-        """A call that is about to be sent, and that its answer is awaited for."""
+    @contextmanager
+    def _sending(
+        self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]
+    ) -> "Generator[_OutgoingCall, None, None]":
+        """A call that is sent, and cancelled if it has not ended when nobody waits for its answer any more."""
         number, now = str(next(self._numbers)), asyncio.get_running_loop().time()
         # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
         request_id = f"{envelope.request_id}-{number}"
@@ -108,85 +217,62 @@ class OutgoingCalls:
         if len(payload) > self._connection.most_bytes:
             most = self._connection.most_bytes
             raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
-        digest = offer_digest(offer.descriptor) if share else ""
-        node = "" if share else offer.node
-        answer = IncomingAnswer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
-        subject = f"{self._prefix}{number}"
+        digest, node = (offer_digest(offer.descriptor), "") if share else ("", offer.node)
         where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(node)
+        answer = IncomingAnswer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
+        call = _OutgoingCall(envelope, request_id, inf if envelope.seconds is None else now + envelope.seconds, answer)
+        subject = f"{self._prefix}{number}"
         self._answers[subject] = answer
-        deadline = inf if envelope.seconds is None else now + envelope.seconds
-        caller = _Caller(self, request_id, envelope.sender, answer)
-        return _Sent(envelope.capability, where, subject, payload, deadline, answer, caller)
+        try:
+            self._connection.publish(where, payload, subject, sign_headers(self._identity, payload))
+            call.is_ended = False
+            yield call
+        finally:
+            if call.is_ended:
+                del self._answers[subject]
+            else:
+                self._cancel(subject, call)
 
-    def _publish(self, sent: "_Sent") -> None:
-        self._connection.publish(sent.where, sent.payload, sent.subject, sign_headers(self._identity, sent.payload))
-        sent.caller.is_ended = False
-
-    def _check_accepted(self, sent: "_Sent") -> None:
-        if not sent.answer.is_accepted:
-            code = "timeout" if asyncio.get_running_loop().time() >= sent.deadline else "partition"
-            raise BusError(code, f"nobody has accepted the call of {sent.capability}", sent=True)
-
-    def _leave(self, sent: "_Sent") -> None:
-        if sent.caller.is_ended:
-            del self._answers[sent.subject]
-        else:
-            self._cancel(sent.subject, sent.answer, sent.caller)
-
-    def _cancel(self, subject: str, answer: IncomingAnswer, caller: "_Caller") -> None:
+    def _cancel(self, subject: str, call: "_OutgoingCall") -> None:
         """Have the provider stop: now, or as soon as it is known who it is."""
-        if answer.is_accepted:
-            del self._answers[subject]
-            caller.control({"type": "cancel"})
-            return
-        loop = asyncio.get_running_loop()
-        forgetting = loop.call_later(ACCEPT_SECONDS, self._answers.pop, subject, None)
 
         def cancel() -> None:
             forgetting.cancel()
             self._answers.pop(subject, None)
-            caller.control({"type": "cancel"})
+            self._control(call, {"type": "cancel"})
 
-        answer.on_late = cancel
+        forgetting = asyncio.get_running_loop().call_later(ACCEPT_SECONDS, self._answers.pop, subject, None)
+        if call.answer.is_accepted:
+            cancel()
+        else:
+            call.answer.on_late = cancel
 
-    def control(self, node: str, message: dict[str, Json]) -> None:
+    async def _forward(self, call: "_OutgoingCall", receive: Receive) -> None:
+        """Send what the caller says while the call runs."""
+        while (message := await receive()) is not None:
+            self._control(call, {"type": "message", "body": dict(message)})
+        self._control(call, {"type": "end"})
+
+    def _control(self, call: "_OutgoingCall", message: dict[str, Json]) -> None:
         """Send something to the node at which a call runs; if that cannot be done, the call ends by itself."""
-        payload = encode(message)
+        payload = encode({**message, "id": call.request_id, "from": call.envelope.sender, "n": next(call.numbers)})
         with suppress(BusError):
-            headers = sign_headers(self._identity, control_bytes(payload))
-            self._connection.publish(self._subjects.control(node), payload, "", headers)
+            headers = sign_headers(self._identity, bytes_to_sign("control", payload))
+            self._connection.publish(self._subjects.control(call.answer.node), payload, "", headers)
 
 
 @dataclass(slots=True)
-class _Sent:
-    """A call that is on its way: where to, what, and its answer on the subject for it."""
+class _OutgoingCall:
+    """A call that is on its way; `numbers` are those of the messages that follow it."""
 
-    capability: str
-    where: str
-    subject: str
-    payload: bytes
+    envelope: Envelope
+    request_id: str
     deadline: float
     answer: IncomingAnswer
-    caller: "_Caller"
+    numbers: Iterator[int] = field(default_factory=lambda: count(1))
+    is_ended: bool = True  # or has not begun yet
 
-
-class _Caller:
-    """What is sent to the provider while a call runs there."""
-
-    def __init__(self, calls: OutgoingCalls, request_id: str, sender: str, answer: IncomingAnswer) -> None:
-        self._calls = calls
-        self._request_id = request_id
-        self._sender = sender
-        self._answer = answer
-        self._numbers = count(1)
-        self.is_ended = True  # or has not begun yet
-
-    def control(self, message: dict[str, Json]) -> None:
-        whole = {**message, "id": self._request_id, "from": self._sender, "n": next(self._numbers)}
-        self._calls.control(self._answer.node, whole)
-
-    async def forward(self, receive: Receive) -> None:
-        """Send what the caller says while the call runs."""
-        while (message := await receive()) is not None:
-            self.control({"type": "message", "body": dict(message)})
-        self.control({"type": "end"})
+    def check_accepted(self) -> None:
+        if not self.answer.is_accepted:
+            code = "timeout" if asyncio.get_running_loop().time() >= self.deadline else "partition"
+            raise BusError(code, f"nobody has accepted the call of {self.envelope.capability}", sent=True)

@@ -2,12 +2,27 @@
 
 What is signed begins with what the message is and which call it belongs to, so that no message can pass for another:
 `offers`, `beat`, `control`, `reply <request id> <part>`. The signature of a call is over its payload alone, an envelope.
+
+All subjects are under `callsmith.<community>.`, so that permissions can be given for them:
+
+    offers                       what a node offers, from now on
+    who                          asks all nodes, or the one that is named, to say what they offer
+    beat.<node>                  every second, from every node
+    call.rag.query.<offer>       calls, for one of the nodes that have exactly this offer (a queue group)
+    node.<node>                  calls, for this node
+    control.<node>               what callers send while their calls run at this node: acknowledgements, messages, cancellation
+    reply.<connection>.<call>    answers, for the caller
+
+`<node>` and `<offer>` are digests.
 """
 
+import re
 from collections.abc import Mapping
-from typing import Protocol, cast
+from functools import lru_cache
+from hashlib import sha256
+from typing import cast
 
-from callsmith.bus.trust.identity import verify_signature
+from callsmith.bus.trust.identity import Identity, verify_signature
 from callsmith.core.errors import MissingExtra
 from callsmith.core.values import Json
 from callsmith.wire.capability.errors import BusError
@@ -20,16 +35,9 @@ except ImportError as missing:
 
 SIGNATURE = "Callsmith-Signature"
 PART = "Callsmith-Part"  # of an answer that does not fit into one message: "1/3"
+QUEUE = "callsmith"  # the queue group of those who share an offer
+_TOKEN = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
 _SIGNING = "ed25519:"  # how the ids of nodes with an identity begin
-
-
-class Signer(Protocol):
-    """The identity of a node."""
-
-    @property
-    def node_id(self) -> str: ...
-
-    def sign(self, data: bytes) -> str: ...
 
 
 class NatsMessage(Struct, frozen=True):
@@ -69,7 +77,7 @@ def decode(data: bytes) -> dict[str, Json]:
     return cast(dict[str, Json], value)
 
 
-def sign_headers(identity: Signer | None, data: bytes, headers: dict[str, str] | None = None) -> dict[str, str] | None:
+def sign_headers(identity: Identity | None, data: bytes, headers: dict[str, str] | None = None) -> dict[str, str] | None:
     """The headers of a message, with the signature over these bytes if the node has an identity."""
     return headers if identity is None else {**(headers or {}), SIGNATURE: identity.sign(data)}
 
@@ -90,17 +98,45 @@ def is_from(node: str, message: NatsMessage, data: bytes) -> bool:
     return True
 
 
-def offers_bytes(payload: bytes) -> bytes:
-    return b"offers\n" + payload
+def bytes_to_sign(what: str, payload: bytes) -> bytes:
+    return f"{what}\n".encode("utf-8", "surrogatepass") + payload
 
 
-def beat_bytes(payload: bytes) -> bytes:
-    return b"beat\n" + payload
+def digest(data: bytes) -> str:
+    """What stands for longer data in a subject."""
+    return sha256(data).hexdigest()[:32]
 
 
-def control_bytes(payload: bytes) -> bytes:
-    return b"control\n" + payload
+@lru_cache(maxsize=4096)
+def node_digest(node: str) -> str:
+    return digest(node.encode("utf-8", "surrogatepass"))
 
 
-def reply_bytes(request_id: str, part: str, payload: bytes) -> bytes:
-    return f"reply {request_id} {part}\n".encode("utf-8", "surrogatepass") + payload
+class Subjects:
+    """The subjects of one community."""
+
+    def __init__(self, community: str = "") -> None:
+        token = community if _TOKEN.fullmatch(community) else digest(community.encode("utf-8", "surrogatepass"))
+        self._prefix = f"callsmith.{token if community else '_'}"
+        self.offers = f"{self._prefix}.offers"
+        self.who = f"{self._prefix}.who"
+        self.beats = f"{self._prefix}.beat.*"
+
+    def beat(self, node: str) -> str:
+        return f"{self._prefix}.beat.{node_digest(node)}"
+
+    def call(self, name: str, offer: str) -> str:
+        return f"{self._prefix}.call.{name}.{offer}"
+
+    def node(self, node: str) -> str:
+        return f"{self._prefix}.node.{node_digest(node)}"
+
+    def control(self, node: str) -> str:
+        return f"{self._prefix}.control.{node_digest(node)}"
+
+    def replies(self, connection: str) -> str:
+        return f"{self._prefix}.reply.{connection}."
+
+    def is_reply(self, subject: str) -> bool:
+        """Whether answers may be sent there; nobody can have us send anything elsewhere."""
+        return subject.startswith(f"{self._prefix}.reply.")

@@ -6,17 +6,27 @@ import time
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
 from callsmith.bus.flow import FlowControl
 from callsmith.bus.nats.connection import NatsConnection
-from callsmith.bus.nats.messages import SIGNATURE, NatsMessage, Signer, control_bytes, decode, is_from
+from callsmith.bus.nats.messages import (
+    PART,
+    SIGNATURE,
+    NatsMessage,
+    Subjects,
+    bytes_to_sign,
+    decode,
+    encode,
+    is_from,
+    sign_headers,
+)
 from callsmith.bus.nats.neighbours import Neighbours
-from callsmith.bus.nats.replies import Replies
-from callsmith.bus.nats.subjects import Subjects
 from callsmith.bus.port import Receiver
+from callsmith.bus.trust.identity import Identity
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.values import Json
@@ -29,34 +39,76 @@ _log = logging.getLogger(__name__)
 # On whose authority a call runs that has come with this signature over these bytes; a BusError if it may not run.
 Authenticate: TypeAlias = Callable[[Envelope, str, bytes], Authority]
 
+MOST_BYTES = 64 * 1024 * 1024  # of a frame
 ACCEPT_AFTER = 0.05  # seconds without an answer, after which the caller is told that its call runs
 _SEND_SECONDS = 5.0  # in which a lost connection may return, where a call has no deadline
 _QUICK = 0.05  # seconds on the way that nobody minds
 _MOST_WAITING = 64  # messages of a caller that the handler has not read yet
 
 
+@dataclass(slots=True)
+class Replies:
+    """Sends the frames of an answer. The first message says which node answers."""
+
+    _connection: NatsConnection
+    _subject: str
+    _request_id: str
+    _node: str
+    _identity: Identity | None
+    _is_named: bool = False
+
+    def accept(self) -> None:
+        """Let the caller know that its call runs here, unless it knows by the answer itself."""
+        if not self._is_named:
+            self.send(Frame("accepted"))
+
+    def close(self) -> None:
+        """Nothing more is sent, not even that the call runs."""
+        self._is_named = True
+
+    def send(self, frame: Frame) -> None:
+        """Send a frame, in several messages if it is longer than one may be."""
+        payload = self._encode(frame)
+        most = self._connection.most_bytes
+        if len(payload) <= most:
+            self._publish(payload)
+            self._is_named = True
+            return
+        self.accept()
+        if len(payload) > MOST_BYTES:
+            too_long = BusError("internal_error", f"the answer has more than {MOST_BYTES} bytes, and cannot be sent")
+            payload = self._encode(error_frame(too_long))
+        parts = [payload[start : start + most] for start in range(0, len(payload), most)]
+        for number, part in enumerate(parts, 1):
+            self._publish(part, f"{number}/{len(parts)}")
+
+    def _encode(self, frame: Frame) -> bytes:
+        entries: dict[str, Json] = {"event": frame.event, "data": frame.data, "seq": frame.seq}
+        if not self._is_named:
+            entries["node"] = self._node
+        return encode(entries)
+
+    def _publish(self, payload: bytes, part: str = "") -> None:
+        headers = {PART: part} if part else None
+        if self._identity is not None:  # else nothing is copied to be signed
+            headers = sign_headers(self._identity, bytes_to_sign(f"reply {self._request_id} {part}", payload), headers)
+        self._connection.publish(self._subject, payload, "", headers)
+
+
+@dataclass(eq=False)
 class Serving:
     """The calls that others make of this node."""
 
-    def __init__(
-        self,
-        connection: NatsConnection,
-        subjects: Subjects,
-        neighbours: Neighbours,
-        node: str,
-        identity: Signer | None,
-        authenticate: Authenticate,
-        receiver: Receiver,
-        most_calls: int,
-    ) -> None:
-        self._connection = connection
-        self._subjects = subjects
-        self._neighbours = neighbours
-        self._node = node
-        self._identity = identity
-        self._authenticate = authenticate
-        self._receiver = receiver
-        self._most_calls = most_calls
+    _connection: NatsConnection
+    _subjects: Subjects
+    _neighbours: Neighbours
+    _node: str
+    _identity: Identity | None
+    _authenticate: Authenticate
+    _receiver: Receiver
+    _most_calls: int
+
+    def __post_init__(self) -> None:
         self._running: dict[tuple[str, str], _Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._unaccepted: deque[tuple[float, Replies]] = deque()  # and when their callers are told that they run
@@ -64,11 +116,9 @@ class Serving:
 
     def take(self, message: NatsMessage) -> None:
         """Take a call, which runs in a task of its own."""
-        if not self._subjects.is_reply(message.reply):
-            return
-        full = len(self._tasks) >= self._most_calls
-        if len(self._tasks) >= 2 * self._most_calls:
+        if not self._subjects.is_reply(message.reply) or len(self._tasks) >= 2 * self._most_calls:
             return  # not even for saying so: the callers give up by themselves
+        full = len(self._tasks) >= self._most_calls
         task = asyncio.get_running_loop().create_task(self._refuse(message) if full else self._serve(message))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
@@ -80,7 +130,7 @@ class Serving:
         running = self._running.get((cast(str, sender), cast(str, request_id)))
         if running is None or not isinstance(number, int) or number <= running.latest:
             return
-        if running.is_signed and not is_from(running.sender, message, control_bytes(message.data)):
+        if running.is_signed and not is_from(running.sender, message, bytes_to_sign("control", message.data)):
             return
         running.latest = number
         running.control(data)
@@ -150,7 +200,7 @@ class Serving:
                     await self._send(replies, frame, deadline)
                     sent = frame.seq
         except BusError as error:
-            replies.send(Frame("error", error_frame(error).data, sent + 1))
+            replies.send(error_frame(error, sent + 1))
         finally:
             replies.close()
 
@@ -181,7 +231,7 @@ class Serving:
     def _fail(self, message: NatsMessage, error: BusError) -> None:
         replies = Replies(self._connection, message.reply, _id_of(message), self._node, self._identity)
         try:
-            replies.send(Frame("error", error_frame(error).data, 1))
+            replies.send(error_frame(error, 1))
         except BusError as lost:
             _log.info("a refusal could not be sent: %s", lost)
 

@@ -15,17 +15,32 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
+from functools import partial
 from secrets import token_hex
 from typing import Any
 
 from callsmith.bus.descriptor import Descriptor
-from callsmith.bus.nats.announcements import check_size, offer_digest, read_announcement, write_announcement
 from callsmith.bus.nats.calls import OutgoingCalls
 from callsmith.bus.nats.connection import LOST, NatsConnection
-from callsmith.bus.nats.messages import NatsMessage, beat_bytes, is_from, is_signing, offers_bytes, sign_headers
-from callsmith.bus.nats.neighbours import BEAT_SECONDS, Neighbours
+from callsmith.bus.nats.messages import (
+    QUEUE,
+    NatsMessage,
+    Subjects,
+    bytes_to_sign,
+    is_from,
+    is_signing,
+    node_digest,
+    sign_headers,
+)
+from callsmith.bus.nats.neighbours import (
+    BEAT_SECONDS,
+    Neighbours,
+    check_size,
+    offer_digest,
+    read_announcement,
+    write_announcement,
+)
 from callsmith.bus.nats.serving import Serving
-from callsmith.bus.nats.subjects import QUEUE, Subjects, node_digest
 from callsmith.bus.port import Disconnected, Offer, Receive, Receiver
 from callsmith.bus.trust.authorize import Authorizer, outgoing_token
 from callsmith.bus.trust.identity import Identity
@@ -71,7 +86,7 @@ class NatsTransport:
         self._most_calls = most_calls
         self._calls_only = calls_only
         self.authorizer = authorizer or Authorizer(self._node, community)
-        self._unsigned = Authority(trust=trust_unsigned)
+        self._authenticate = partial(self.authorizer.authenticate, unsigned=Authority(trust=trust_unsigned))
         self._subjects = Subjects(community)
         self._neighbours = Neighbours(peers)
         urls = urls.split(",") if isinstance(urls, str) else urls
@@ -177,9 +192,6 @@ class NatsTransport:
             share, added["to"] = False, offer.node
         return share, added
 
-    def _authenticate(self, envelope: Envelope, signature: str, payload: bytes) -> Authority:
-        return self.authorizer.authenticate(envelope, signature, payload, unsigned=self._unsigned)
-
     # --- what this node says of itself ---
 
     async def _announce_now(self) -> None:
@@ -200,7 +212,9 @@ class NatsTransport:
         self._last_announcement = time.monotonic()
         self._published.append(self._revision)
         payload = write_announcement(self._node, self._revision, time.time(), self._descriptors, is_gone=is_gone)
-        self._connection.publish(self._subjects.offers, payload, "", sign_headers(self._identity, offers_bytes(payload)))
+        self._connection.publish(
+            self._subjects.offers, payload, "", sign_headers(self._identity, bytes_to_sign("offers", payload))
+        )
 
     async def _beat(self) -> None:
         """Every second: say that this node is there, and see who is not."""
@@ -211,7 +225,7 @@ class NatsTransport:
                     await self._connection.reopen()
                 if self._connection.is_up:
                     beat = f"{self._revision} {time.time()}".encode()
-                    headers = sign_headers(self._identity, beat_bytes(beat))
+                    headers = sign_headers(self._identity, bytes_to_sign("beat", beat))
                     self._connection.publish(self._subjects.beat(self._node), beat, "", headers)
                     self._leave_alone(self._neighbours.list_silent(asyncio.get_running_loop().time()), "is not heard of any more")
 
@@ -228,7 +242,7 @@ class NatsTransport:
     def _take_offers(self, message: NatsMessage) -> None:
         announcement = read_announcement(message.data, self._counts)
         node = announcement.node
-        if not is_from(node, message, offers_bytes(message.data)):
+        if not is_from(node, message, bytes_to_sign("offers", message.data)):
             return
         if node == self._node:
             self._has_twin |= announcement.revision not in self._published and not announcement.is_gone
@@ -248,7 +262,7 @@ class NatsTransport:
             return
         known = self._neighbours.get(digest)
         revision, at = map(float, message.data.split())
-        if known is not None and is_from(known.node, message, beat_bytes(message.data)):
+        if known is not None and is_from(known.node, message, bytes_to_sign("beat", message.data)):
             known.hear(at, asyncio.get_running_loop().time(), time.time())
             if known.revision >= revision:
                 return
@@ -283,13 +297,13 @@ class NatsTransport:
         self._run(self._announce_now)
         self._ask(b"")
 
-    def _run(self, work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
+    def _run(self, work: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Do something that need not be waited for."""
-        task = asyncio.get_running_loop().create_task(_unless_lost(work, *arguments))
+
+        async def run() -> None:
+            with suppress(BusError):  # when the connection is back, everything is announced anew
+                await work()
+
+        task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
-
-
-async def _unless_lost(work: Callable[..., Coroutine[Any, Any, None]], *arguments: Any) -> None:
-    with suppress(BusError):  # when the connection is back, everything is announced anew
-        await work(*arguments)

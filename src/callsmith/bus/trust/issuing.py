@@ -9,13 +9,14 @@ import asyncio
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
 from typing import cast
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Answer, CapabilityCall, Handler, Offer
 from callsmith.bus.trust.identity import Identity, is_node_id
 from callsmith.bus.trust.revocations import Revocations
-from callsmith.bus.trust.scopes import Scope, read_scope, write_scope
+from callsmith.bus.trust.scopes import SCOPE_FIELDS, Scope, read_scope, write_scope
 from callsmith.bus.trust.tokens import Token, attenuate, issue, read_token
 from callsmith.bus.trust.verification import TokenVerifier
 from callsmith.core.capability.authority import Authority, is_trusted
@@ -41,29 +42,23 @@ def token_capabilities(
     return [(_ISSUE, tokens.issue), (_REVOKE, tokens.revoke), (_INTROSPECT, tokens.introspect)]
 
 
+@dataclass(eq=False)
 class _IssuedTokens:
     """The tokens that a node has issued, by their handles."""
 
-    def __init__(
-        self,
-        identity: Identity,
-        verifier: TokenVerifier,
-        revocations: Revocations,
-        offers: Callable[[], Sequence[Offer]],
-        clock: Callable[[], float],
-    ) -> None:
-        self._identity = identity
-        self._verifier = verifier
-        self._revocations = revocations
-        self._offers = offers
-        self._clock = clock
-        self._issued: OrderedDict[str, tuple[Token, str]] = OrderedDict()  # with the subject who asked for it
+    _identity: Identity
+    _verifier: TokenVerifier
+    _revocations: Revocations
+    _offers: Callable[[], Sequence[Offer]]
+    _clock: Callable[[], float]
+    # With the subject who asked for it.
+    _issued: OrderedDict[str, tuple[Token, str]] = field(default_factory=OrderedDict[str, tuple[Token, str]])
 
     async def issue(self, call: CapabilityCall) -> Answer:
         subject = str(call.input["subject"])
         if not is_node_id(subject):
             raise BusError("bad_request", "subject: tokens are issued to a node, by its id, and never to anybody")
-        scope = read_scope({name: value for name, value in call.input.items() if name in _SCOPE_FIELDS})
+        scope = read_scope({name: value for name, value in call.input.items() if name in SCOPE_FIELDS})
         if any(one.startswith(_OWN_PREFIX) for one in scope.capabilities):
             raise BusError("token_scope_insufficient", f"no token for capabilities under {_OWN_PREFIX} is issued")
         token = self._make(call.authority, subject, scope, cast(int | None, call.input.get("ttl_seconds")))
@@ -73,24 +68,21 @@ class _IssuedTokens:
         return {"output": {"handle": token.jti, **_describe(token)}, "meta": {"token": token.text}}
 
     def _make(self, authority: Authority, subject: str, scope: Scope, seconds: int | None) -> Token:
-        now, here = self._clock(), self._identity.node_id
+        now, here, lifetime = self._clock(), self._identity.node_id, seconds or MOST_SECONDS
         _check_within_authority(scope, authority, self._offers())
         if not authority.token:
-            return issue(self._identity, subject=subject, audience=here, scope=scope, seconds=seconds or MOST_SECONDS, now=now)
+            return issue(self._identity, subject=subject, audience=here, scope=scope, seconds=lifetime, now=now)
         parent = read_token(authority.token)
         if parent.aud != here:
             raise BusError("unauthorized", "the caller's token is not addressed to this node, so none can be made from it")
         if seconds is not None and now + seconds > parent.exp:
             raise BusError("token_scope_insufficient", f"the caller's token ends in {parent.exp - int(now)} seconds")
         bounds = {**parent.scope.params_constraints, **scope.params_constraints}
-        scope = Scope(
-            scope.capabilities, bounds, scope.rate_limit_per_minute or parent.scope.rate_limit_per_minute, scope.max_calls_total
-        )
+        rate = scope.rate_limit_per_minute or parent.scope.rate_limit_per_minute
+        scope = replace(scope, params_constraints=bounds, rate_limit_per_minute=rate)
         if not scope.is_within(parent.scope):
             raise BusError("token_scope_insufficient", "the caller's own token does not allow that much")
-        return attenuate(
-            self._identity, parent, subject=subject, audience=here, scope=scope, seconds=seconds or MOST_SECONDS, now=now
-        )
+        return attenuate(self._identity, parent, subject=subject, audience=here, scope=scope, seconds=lifetime, now=now)
 
     async def revoke(self, call: CapabilityCall) -> Answer:
         text, owner = self._find(call)
@@ -109,8 +101,7 @@ class _IssuedTokens:
             token = self._verifier.verify(text, read_token(text).sub).token
         except BusError as error:
             return {"output": {"active": False, "reason": error.code, "message": error.message}, "meta": {}}
-        described = {"active": True, **_describe(token), "issuer": token.iss, "audience": token.aud}
-        return {"output": described, "meta": {}}
+        return {"output": {"active": True, **_describe(token), "issuer": token.iss, "audience": token.aud}, "meta": {}}
 
     def _find(self, call: CapabilityCall) -> tuple[str, str]:
         """The token that a call is about, and who had it issued; "" if it was sent as it is."""
@@ -141,9 +132,6 @@ def _check_within_authority(scope: Scope, authority: Authority, offers: Sequence
 
 def _describe(token: Token) -> dict[str, Json]:
     return {"subject": token.sub, "expires_at": token.exp, "scope": write_scope(token.scope)}
-
-
-_SCOPE_FIELDS = frozenset({"capabilities", "params_constraints", "rate_limit_per_minute", "max_calls_total"})
 
 
 def _body(properties: dict[str, Json], *required: str) -> Schema:

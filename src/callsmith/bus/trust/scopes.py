@@ -13,7 +13,7 @@ from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Version, canonical, parse_reference, satisfies, write_reference
 from callsmith.wire.capability.errors import BusError
 
-_FIELDS = frozenset({"capabilities", "params_constraints", "rate_limit_per_minute", "max_calls_total"})
+SCOPE_FIELDS = ("capabilities", "params_constraints", "rate_limit_per_minute", "max_calls_total")
 _MOST = 2**53 - 1
 
 
@@ -81,19 +81,16 @@ def _is_at_most(value: int | None, most: int | None) -> bool:
 
 def write_scope(scope: Scope) -> dict[str, Json]:
     """The scope as JSON; what bounds nothing is left out."""
-    written: dict[str, Json] = {
-        "capabilities": list(scope.capabilities),
-        "params_constraints": {name: list(values) for name, values in scope.params_constraints.items()},
-        "rate_limit_per_minute": scope.rate_limit_per_minute,
-        "max_calls_total": scope.max_calls_total,
-    }
+    constraints = {name: list(values) for name, values in scope.params_constraints.items()}
+    written: dict[str, Json] = {name: getattr(scope, name) for name in SCOPE_FIELDS}
+    written |= {"capabilities": list(scope.capabilities), "params_constraints": constraints}
     return {name: value for name, value in written.items() if value}
 
 
 def read_scope(value: Json) -> Scope:
     """The scope in this JSON; a BusError bad_request for anything else, also for bounds that are not known here."""
-    if not isinstance(value, dict) or not (entries := cast(dict[str, Json], value)).keys() <= _FIELDS:
-        raise BusError("bad_request", f"a scope is an object with {', '.join(sorted(_FIELDS))}")
+    if not isinstance(value, dict) or not (entries := cast(dict[str, Json], value)).keys() <= {*SCOPE_FIELDS}:
+        raise BusError("bad_request", f"a scope is an object with {', '.join(sorted(SCOPE_FIELDS))}")
     capabilities, constraints = entries.get("capabilities"), entries.get("params_constraints")
     if not isinstance(capabilities, list) or not isinstance(constraints, dict | None):
         raise BusError("bad_request", "of a scope capabilities is an array, and params_constraints an object of arrays")

@@ -14,8 +14,8 @@ from functools import cache
 from typing import NamedTuple
 
 from callsmith.core.values import Call, Tool
-from callsmith.formats import format_named
-from callsmith.formats.algebra import Calls, Format, Quotes, Thinks, first_literals, is_strong
+from callsmith.formats import format_named, formats
+from callsmith.formats.algebra import Calls, Format, Part, Quotes, Says, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.reader.parse import Parsed, parse
 
 CHAIN = ("hermes", "generic-xml", "qwen3-coder", "mistral", "llama3-json", "pythonic", "granite", "xlam")
@@ -111,3 +111,31 @@ def _said(chain: Sequence[Format], text: str, tools: tuple[Tool, ...], empty: st
     """The text for the user where there is no call; empty where it is only an empty list of calls in one of the formats."""
     contents = [parse(format, text, tools, recover=False).content.strip() for format in chain]
     return contents[0] if all(contents) and not re.fullmatch(empty, contents[0]) else ""
+
+
+_LAST = ("json", "gemma4")  # formats whose calls may look like other text
+_NEVER = ("plain-call", "fenced-json", "json-array")  # those that are as likely an example
+_TOKEN = "<|"  # how special tokens begin
+_ORDER = (Thinks, Calls, Quotes, Says)
+
+
+@cache
+def any_format() -> Format:
+    """The format that reads all others, the common ones first."""
+    known = formats()
+    others = (name for name in known if name not in (*CHAIN, *_LAST, *_NEVER))
+    return combined_format([known[name] for name in (*CHAIN, *others, *_LAST)])
+
+
+def combined_format(several: Iterable[Format]) -> Format:
+    """The format that reads what any of these writes, in this order, and in which code is text."""
+    plain = [without_code(format) for format in several]
+    known = dict.fromkeys(part for format in plain for part in format.parts if _is_certain(part))
+    parts = sorted(known, key=lambda part: _ORDER.index(type(part)))
+    drop = tuple(dict.fromkeys(text for format in plain for text in format.drop if text.startswith(_TOKEN)))
+    return Format("any", tuple(parts), drop=drop)
+
+
+def _is_certain(part: Part) -> bool:
+    """Whether a part is not to be mistaken for other text: `<answer>` may well be one's own."""
+    return not isinstance(part, Says) or all(text.startswith(_TOKEN) for text in first_literals(nodes_of(part.open)))

@@ -17,9 +17,6 @@ from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.schema import locate, pointer, subschemas, to_standard, validate
 from callsmith.core.values import Schema
 from callsmith.formats.reader.typed import ALL_TYPES, common_types
-from callsmith.grammar.schema.arrays import array_keywords
-from callsmith.grammar.schema.disjoint import are_disjoint
-from callsmith.grammar.schema.finite import finite_definitions, is_in_use
 from callsmith.grammar.schema.keywords import (
     ASSERTIONS,
     CONTENT_KEYWORDS,
@@ -33,16 +30,19 @@ from callsmith.grammar.schema.normal_form import (
     SchemaPart,
     UnenforcedKeywords,
     Unsatisfiable,
+    are_disjoint,
     collect_unenforced,
     drop_repeated_types,
+    finite_definitions,
+    is_in_use,
     json_key,
     keyword_paths,
     standalone,
     value_types,
     with_keyword,
 )
-from callsmith.grammar.schema.objects import object_keywords
 from callsmith.grammar.schema.scalars import number_keywords, string_keywords
+from callsmith.grammar.schema.structures import array_keywords, object_keywords
 
 SCALAR_TYPES = ("string", "integer", "number", "boolean", "null")
 MAX_ALTERNATIVES = 64  # of one union, after those of several keywords are multiplied

@@ -46,11 +46,9 @@ from callsmith.grammar.patterns.regex import (
     repeats_empty,
     unparse,
 )
-from callsmith.grammar.rules import Rules
+from callsmith.grammar.rules import Rules, automaton_rules
 from callsmith.grammar.schema.normal_form import NormalSchema, Unsatisfiable
-from callsmith.grammar.targets.automaton_rules import automaton_rules
-from callsmith.grammar.targets.json_nodes import json_nodes
-from callsmith.grammar.targets.json_objects import MemberRules
+from callsmith.grammar.targets.json_nodes import MemberRules, json_nodes
 
 ROOT = "root"
 _MAX_REPEAT = 500  # llama.cpp allows at most 2000 repetitions, and ignores an upper bound beyond that

@@ -26,9 +26,8 @@ from callsmith.grammar.nodes import (
     UserGrammar,
 )
 from callsmith.grammar.schema.normal_form import NormalSchema
-from callsmith.grammar.targets.lark_any_order import any_order
 from callsmith.grammar.targets.lark_as_written import SELF, AsWritten
-from callsmith.grammar.targets.lark_json import for_llguidance
+from callsmith.grammar.targets.lark_json import any_order, for_llguidance
 
 ANYTHING = "(?s:.*)"
 EMPTY = '""'

@@ -14,7 +14,7 @@ from callsmith.grammar.patterns.character_sets import ALL, MAX_CODE_POINT, Range
 from callsmith.grammar.patterns.regex import Cat, CharSet, Or, Regex, Repeat, literal, map_sets, match_whole_text, parse, unparse
 from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS, STRING_KEYWORDS
 from callsmith.grammar.schema.normal_form import NormalSchema, resolve
-from callsmith.grammar.schema.objects import TRACKED
+from callsmith.grammar.schema.structures import TRACKED
 from callsmith.grammar.targets.json_text import json_characters, number_literal, quoted_literal
 from callsmith.grammar.values import item_nodes
 

@@ -6,15 +6,20 @@
 - Where a pattern allows all control characters it also allows `\\"` and `\\\\`, whatever the pattern says: so NUL is taken out.
 """
 
+import json
 import re
 from collections.abc import Iterable, Mapping
-from typing import Any, cast
+from dataclasses import replace
+from itertools import islice
+from typing import Any, Final, cast
 
 from callsmith.core.values import Schema
+from callsmith.grammar.nodes import Alt, JsonValue, Lit, Node, Pattern, Record, Seq
 from callsmith.grammar.patterns.character_sets import MAX_CODE_POINT, Ranges, chars, intersection
-from callsmith.grammar.patterns.regex import CharSet, UnsupportedRegex, parse
+from callsmith.grammar.patterns.regex import CharSet, UnsupportedRegex, literal, parse, unparse
 from callsmith.grammar.patterns.string_formats import FORMATS
-from callsmith.grammar.schema.normal_form import NormalSchema
+from callsmith.grammar.schema.normal_form import NormalSchema, reachable, resolve, standalone
+from callsmith.grammar.values import item_nodes
 
 SCHEMA_MAPS = ("properties", "patternProperties", "$defs")
 SCHEMA_LISTS = ("anyOf", "prefixItems")
@@ -111,3 +116,57 @@ def _drop_nul_in(piece: str) -> str:
         return piece
     spans = [f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in intersection(tree.ranges, ((1, MAX_CODE_POINT),))]
     return f"[{''.join(spans)}]"
+
+
+OBJECT, ARRAY = frozenset({"object"}), frozenset({"array"})
+_OBJECT: Final = frozenset({"type", "properties", "required", "additionalProperties", "$defs"})
+_ARRAY: Final = frozenset({"type", "items", "prefixItems", "minItems", "maxItems", "$defs"})
+_MAX_SCHEMAS: Final = 250  # inside one value; beyond that, the order is the schema's
+
+
+def any_order(value: JsonValue) -> Node | None:
+    """The outermost level of the value as nodes; None if llguidance can handle the value as it is."""
+    schema = value.schema
+    if not isinstance(schema, NormalSchema):
+        return None
+    within = list(islice(reachable(schema, schema), _MAX_SCHEMAS + 1))
+    if len(within) > _MAX_SCHEMAS or not any(map(_has_free_order, within)):
+        return None
+
+    def inner(one: NormalSchema) -> Node:
+        return replace(value, schema=standalone(schema, one))
+
+    if "$ref" in schema:
+        return inner(resolve(schema, schema))
+    if schema.keys() <= {"anyOf", "$defs"}:
+        return Alt(tuple(map(inner, schema["anyOf"])))
+    if schema.keys() <= _ARRAY and schema.types == ARRAY:
+        return Seq((Lit("["), item_nodes(schema, inner, value.item_separator), Lit("]")))
+    if not _is_closed(schema):
+        return None
+    names, required = _names(schema), schema.get("required", ())
+    members = tuple(Seq((_key(name, value), inner(schema["properties"][name]))) for name in names)
+    return Seq((Lit("{"), Record(members, tuple(name in required for name in names), value.item_separator), Lit("}")))
+
+
+def _key(name: str, value: JsonValue) -> Node:
+    """A name and the separator after it; the name is never a special token.
+
+    They are two terminals, as in the rules that llguidance makes itself: where both stand side by side, the longest match wins.
+    """
+    return Seq((Pattern(unparse(literal(json.dumps(name, ensure_ascii=False)))), Lit(value.key_separator)))
+
+
+def _has_free_order(schema: NormalSchema) -> bool:
+    """Whether it is an object with an optional property before its last one."""
+    required = schema.get("required", ())
+    return _is_closed(schema) and not all(name in required for name in _names(schema)[:-1])
+
+
+def _is_closed(schema: NormalSchema) -> bool:
+    """Whether it is an object that allows no properties besides the listed ones."""
+    return schema.keys() <= _OBJECT and schema.types == OBJECT and schema.get("additionalProperties") is False
+
+
+def _names(schema: NormalSchema) -> list[str]:
+    return [name for name, one in schema.get("properties", {}).items() if one is not False]

@@ -28,7 +28,7 @@ from callsmith.engines.upstream import BrokeOff, Replica, Upstream
 from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.formats import format_named
 from callsmith.formats.algebra import Format
-from callsmith.formats.inference.any_format import any_format, combined_format
+from callsmith.formats.inference.find_calls import any_format, combined_format
 from callsmith.formats.prompt.prompt import messages_as_text, with_output_instructions
 from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
 from callsmith.grammar.limits import refusing_depth

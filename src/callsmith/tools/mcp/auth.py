@@ -6,12 +6,17 @@ A person logs in once: the tokens are stored in the folder and refreshed from th
 the same process, so that nobody is asked over and over.
 """
 
+import asyncio
+import json
 import logging
+import socket
 import time
 import warnings
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal, TypeAlias
+from secrets import compare_digest
+from typing import Any, Literal, TypeAlias
 from urllib.parse import parse_qs, urlsplit
 
 import httpx2
@@ -21,16 +26,29 @@ from mcp.client.auth.extensions.client_credentials import (
     PrivateKeyJWTOAuthProvider,
     SignedJWTParameters,
 )
-from mcp.shared.auth import AuthorizationCodeResult, OAuthClientInformationFull, OAuthClientMetadata
-from pydantic import AnyUrl
+from mcp.client.auth.oauth2 import OAuthContext
+from mcp.shared.auth import (
+    AuthorizationCodeResult,
+    OAuthClientInformationFull,
+    OAuthClientMetadata,
+    OAuthMetadata,
+    OAuthToken,
+    ProtectedResourceMetadata,
+)
+from pydantic import AnyUrl, BaseModel, ValidationError
 
 from callsmith.core.errors import Unavailable, UsageError
+from callsmith.core.serialize import DocumentCodec
+from callsmith.core.types.escaped_text import in_html
+from callsmith.core.values import Json
+from callsmith.files import write_file
 from callsmith.tools.mcp.config import LOGIN_SECONDS, ClientAuth, OAuth, ServerConfig
-from callsmith.tools.mcp.loopback import HOST, PATH, Loopback, free_port
-from callsmith.tools.mcp.tokens import TokenFile
 
 ShowPage: TypeAlias = Callable[[str, str], Awaitable[None]]
 
+HOST = "127.0.0.1"
+PATH = "/callback"
+_PAGE = "<!doctype html><meta charset=utf-8><title>callsmith</title><p>{}</p>"
 _METHODS: Mapping[ClientAuth, Literal["client_secret_basic", "client_secret_post"]] = {
     "basic": "client_secret_basic",
     "post": "client_secret_post",
@@ -38,6 +56,142 @@ _METHODS: Mapping[ClientAuth, Literal["client_secret_basic", "client_secret_post
 _MOST_PAGES, _PAGES_SECONDS = 3, 600.0  # logins that are shown within so many seconds
 
 _log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredLogin:
+    """What is known of the login at an address. Apart from `until`, when the token expires, these are documents of OAuth."""
+
+    url: str
+    tokens: Mapping[str, Json] | None = None
+    until: float | None = None
+    client: Mapping[str, Json] | None = None
+    authority: Mapping[str, Json] | None = None
+    resource: Mapping[str, Json] | None = None
+
+
+LOGIN_CODEC = DocumentCodec(StoredLogin)
+
+
+@dataclass(frozen=True, slots=True)
+class TokenFile:
+    """Stores what is known of a server's login from one run to the next. What was stored for another address is not used."""
+
+    _path: Path
+    _url: str
+    _client: OAuthClientInformationFull | None = None  # as configured; it goes before what was registered
+
+    async def get_tokens(self) -> OAuthToken | None:
+        return _read(OAuthToken, self._stored().tokens)
+
+    async def set_tokens(self, tokens: OAuthToken) -> None:
+        until = None if tokens.expires_in is None else time.time() + tokens.expires_in
+        self._store(replace(self._stored(), tokens=_written(tokens), until=until))
+
+    async def get_client_info(self) -> OAuthClientInformationFull | None:
+        return self._client or self.registered()
+
+    async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
+        self._store(replace(self._stored(), client=_written(client_info)))
+
+    def registered(self) -> OAuthClientInformationFull | None:
+        """As whom the server's authority knows us."""
+        return _read(OAuthClientInformationFull, self._stored().client)
+
+    def found(self, context: OAuthContext) -> None:
+        """Store what was found out on the way to a token: it takes that to renew one without a person."""
+        authority, resource = _written(context.oauth_metadata), _written(context.protected_resource_metadata)
+        self._store(replace(self._stored(), authority=authority, resource=resource))
+
+    def restore(self, context: OAuthContext) -> None:
+        """Give a context what `found` has stored."""
+        stored = self._stored()
+        context.token_expiry_time = stored.until
+        context.oauth_metadata = _read(OAuthMetadata, stored.authority)
+        context.protected_resource_metadata = _read(ProtectedResourceMetadata, stored.resource)
+
+    def _stored(self) -> StoredLogin:
+        """What the file says of this address; one that cannot be read says nothing."""
+        try:
+            stored = LOGIN_CODEC.read(json.loads(self._path.read_text(encoding="utf-8")))
+        except (OSError, ValueError, UsageError):
+            return StoredLogin(self._url)
+        return stored if stored.url == self._url else StoredLogin(self._url)
+
+    def _store(self, login: StoredLogin) -> None:
+        self._path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        write_file(self._path, json.dumps(LOGIN_CODEC.write(login), indent=2), is_private=True)
+
+
+def _written(value: BaseModel | None) -> Any:
+    return None if value is None else value.model_dump(mode="json", exclude_none=True)
+
+
+def _read(kind: type[Any], value: Any) -> Any:
+    if value is None:
+        return None
+    try:
+        return kind.model_validate(value)
+    except ValidationError:
+        return None
+
+
+def free_port() -> int:
+    with socket.create_server((HOST, 0)) as chosen:
+        return chosen.getsockname()[1]
+
+
+class Loopback:
+    """Listens on a port for the one redirect that carries the authorization code, recognised by its state."""
+
+    def __init__(self, port: int) -> None:
+        self._port = port
+        self._server: asyncio.Server | None = None
+        self._state = ""
+        self._answer: asyncio.Future[dict[str, str]] | None = None
+
+    async def open(self, state: str) -> None:
+        self.close()
+        self._state = state
+        self._answer = asyncio.get_running_loop().create_future()
+        self._server = await asyncio.start_server(self._handle_visit, HOST, self._port)
+
+    async def answer(self, seconds: float) -> dict[str, str]:
+        """The parameters of the redirect."""
+        assert self._answer is not None, "open() comes first"
+        async with asyncio.timeout(seconds):
+            return await self._answer
+
+    def close(self) -> None:
+        if self._server is not None:
+            self._server.close()
+            self._server = None
+
+    async def _handle_visit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            async with asyncio.timeout(10):
+                line = await reader.readline()
+                while (await reader.readline()).strip():
+                    pass
+            target = urlsplit(line.decode("latin-1").partition(" ")[2].partition(" ")[0])
+            query = {key: values[0] for key, values in parse_qs(target.query).items()}
+            known = compare_digest(query.get("state", "").encode(), self._state.encode())
+            ours = known and target.path == PATH and ("code" in query or "error" in query)
+            if ours and self._answer is not None and not self._answer.done():
+                self._answer.set_result(query)
+            writer.write(_page(query) if ours else b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
+            await writer.drain()
+        except (OSError, ValueError, TimeoutError):
+            pass  # not our browser
+        finally:
+            writer.close()
+
+
+def _page(query: dict[str, str]) -> bytes:
+    said = f"The login failed: {query.get('error_description') or query['error']}" if "error" in query else "You are logged in."
+    body = _PAGE.format(in_html(f"{said} You can close this page.")).encode()
+    head = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n"
+    return head.format(len(body)).encode() + body
 
 
 class Login:
@@ -94,7 +248,9 @@ class _BrowserLogin(OAuthClientProvider):
     """A login with a browser that survives a restart: an expired token is refreshed before a person is asked."""
 
     def __init__(self, login: Login, config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> None:
-        port = oauth.redirect_port or _port_of(tokens.registered()) or free_port()
+        registered = tokens.registered()
+        before = urlsplit(str(registered.redirect_uris[0])).port if registered and registered.redirect_uris else None
+        port = oauth.redirect_port or before or free_port()
         back = AnyUrl(f"http://{HOST}:{port}{PATH}")
         about = OAuthClientMetadata(client_name="callsmith", redirect_uris=[back], scope=oauth.scope or None)
         super().__init__(config.url, about, tokens, self._begin, self._end, oauth.metadata_url or None)
@@ -155,11 +311,6 @@ def _client_information(oauth: OAuth) -> OAuthClientInformationFull | None:
         token_endpoint_auth_method=_METHODS[oauth.client_auth] if oauth.client_secret else "none",
         issuer=oauth.issuer or None,
     )
-
-
-def _port_of(client: OAuthClientInformationFull | None) -> int | None:
-    """The port of the registered redirect address."""
-    return urlsplit(str(client.redirect_uris[0])).port if client and client.redirect_uris else None
 
 
 def _client_credentials(config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> httpx2.Auth:

@@ -13,7 +13,6 @@ from contextlib import asynccontextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from types import TracebackType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from callsmith.core.errors import Unavailable
@@ -52,24 +51,16 @@ class _RunningCall:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class Connection:
     """An open connection. `ended` is set when it is broken, `changed` when the server reports that its tools have changed."""
 
-    def __init__(
-        self,
-        client: "Client",
-        ended: asyncio.Event,
-        changed: asyncio.Event,
-        running: set[_RunningCall],
-        notices: list[str],
-        most_tools: int,
-    ) -> None:
-        self._client = client
-        self._most_tools = most_tools
-        self._running = running
-        self._notices = notices
-        self.ended = ended
-        self.changed = changed
+    _client: "Client"
+    ended: asyncio.Event
+    changed: asyncio.Event
+    _running: set[_RunningCall]
+    _notices: list[str]
+    _most_tools: int
 
     @property
     def protocol(self) -> str:
@@ -156,18 +147,14 @@ async def connect(
 
     client = Client(
         _observed_streams(config, auth, stderr_lines, ended, see),
-        mode=_mode(config.protocol),
+        # The SDK's name of the mode: all versions before 2026-07-28 connect in the same way.
+        mode="legacy" if config.protocol[:1].isdigit() and config.protocol < "2026-07-28" else config.protocol,
         message_handler=on_notification,
         client_info=types.Implementation(name="callsmith", version=version("callsmith")),
         **_callbacks(config, features, running),
     )
     async with client:
         yield Connection(client, ended, changed, running, notices, config.max_tools)
-
-
-def _mode(protocol: str) -> str:
-    """The SDK's name of the protocol mode: all versions before 2026-07-28 connect in the same way."""
-    return "legacy" if protocol[:1].isdigit() and protocol < "2026-07-28" else protocol
 
 
 def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_RunningCall]) -> dict[str, Any]:
@@ -180,16 +167,12 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
     if ask is not None:
 
         async def on_elicit(_: "ClientRequestContext", params: "types.ElicitRequestParams") -> Any:
-            if free.locked():
-                return types.ElicitResult(action="cancel")
-            async with free:
-                return await on_elicitation(params)
-
-        async def on_elicitation(params: "types.ElicitRequestParams") -> Any:
             by_url = isinstance(params, types.ElicitRequestURLParams)
             schema = None if by_url else dict(params.requested_schema)
             url = params.url if by_url else ""
-            async with _keep_alive(config, running, "waits for an answer") as meant:
+            if free.locked():
+                return types.ElicitResult(action="cancel")
+            async with free, _keep_alive(config, running, "waits for an answer") as meant:
                 if len({call.subject for call in meant}) > 1:
                     return types.ElicitResult(action="cancel")  # it is unclear whose call the request belongs to
                 call = meant[0].call if len(meant) == 1 else None
@@ -290,14 +273,14 @@ async def _http_streams(
             yield streams
 
 
+@dataclass(frozen=True, slots=True, eq=False)
 class _ObservedStream:
     """A stream whose messages are passed to `see`; `ended` is set when there are no more."""
 
-    def __init__(self, stream: Any, ended: asyncio.Event, see: Callable[[Any], None], bounds: MessageBounds) -> None:
-        self._stream = stream
-        self._bounds = bounds
-        self._ended = ended
-        self._see = see
+    _stream: Any
+    _ended: asyncio.Event
+    _see: Callable[[Any], None]
+    _bounds: MessageBounds
 
     async def receive(self) -> Any:
         return await self._observe(self._stream.receive())
@@ -325,9 +308,7 @@ class _ObservedStream:
         await self._stream.__aenter__()
         return self
 
-    async def __aexit__(
-        self, exc_type: type[BaseException] | None, exc_val: BaseException | None, exc_tb: TracebackType | None
-    ) -> bool | None:
+    async def __aexit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> bool | None:
         return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
 
     @property

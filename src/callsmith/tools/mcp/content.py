@@ -66,6 +66,7 @@ def read_tool(listed: "types.Tool", config: ServerConfig) -> Tool | str:
     """The tool, or why it cannot be offered."""
     if listed.execution and listed.execution.task_support == "required":
         return f"{listed.name} runs only as a task, which is not supported"
+    hints = listed.annotations
     try:
         check_schema(listed.input_schema)
         return Tool(
@@ -73,8 +74,8 @@ def read_tool(listed: "types.Tool", config: ServerConfig) -> Tool | str:
             description=listed.description or listed.title or "",
             parameters=listed.input_schema,
             output=listed.output_schema,
-            side_effects=_has_side_effects(listed.annotations, config.trust),
-            idempotent=config.trust and _is_idempotent(listed.annotations),
+            side_effects=_has_side_effects(hints, config.trust),
+            idempotent=config.trust and hints is not None and bool(hints.read_only_hint or hints.idempotent_hint),
             timeout=config.timeout,
             source=config.source,
         )
@@ -91,23 +92,14 @@ def _has_side_effects(hints: "types.ToolAnnotations | None", trusted: bool) -> b
     return not hints.read_only_hint
 
 
-def _is_idempotent(hints: "types.ToolAnnotations | None") -> bool:
-    return hints is not None and bool(hints.read_only_hint or hints.idempotent_hint)
-
-
 def read_result(call: Call, answered: "types.CallToolResult") -> Result:
     """The result for the model: the text, or else the structured content."""
-    content = _content(answered)
+    texts = [_block_text(block) for block in answered.content]
+    is_text = answered.structured_content is None or any(texts)
+    content: Json = "\n".join(texts) if is_text else answered.structured_content
     if answered.is_error:
         return Result(call.id, call.name, content or "the tool failed without a message", ok=False, code="tool_error")
     return Result(call.id, call.name, content)
-
-
-def _content(answered: "types.CallToolResult") -> Json:
-    texts = [_block_text(block) for block in answered.content]
-    if answered.structured_content is not None and not any(texts):
-        return answered.structured_content
-    return "\n".join(texts)
 
 
 def _block_text(block: "types.ContentBlock") -> str:

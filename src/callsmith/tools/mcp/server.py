@@ -115,14 +115,19 @@ class ToolsetServer:
             work = replace(work, asked=outcome)
             if _is_modern(asking):
                 return self._question(work, outcome)
-            work = work.with_answer(await _elicit(asking, outcome))
+            form = _form(outcome)
+            answer = await asking.session.elicit_form(form.message, form.requested_schema, asking.request_id)
+            work = work.with_answer(_word(answer))
 
     def _taken_up(self, params: "types.CallToolRequestParams", asking: "Asking") -> _Work:
         """The call, and what a person has said about it. An answer counts once, and only for the call that was asked about."""
         fresh = Call(params.name, params.arguments or {}, f"call_{uuid4().hex[:24]}")
         waiting = self._open.pop(params.request_state, None) if params.request_state else None
         if waiting is None or (waiting.call.name, waiting.call.arguments) != (fresh.name, fresh.arguments):
-            return _Work(fresh, self._conversation(asking))
+            # Results are never shared between callers: over HTTP a session is one and, without sessions, a request.
+            request = asking.request
+            here = self._here if request is None else request.headers.get("mcp-session-id") or uuid4().hex
+            return _Work(fresh, here)
         return waiting.with_answer(_word((params.input_responses or {}).get(_ANSWER)))
 
     def _question(self, work: _Work, question: ConfirmationNeeded) -> "types.InputRequiredResult":
@@ -148,12 +153,6 @@ class ToolsetServer:
                     done = wanted if wanted > done else nextafter(done, inf)  # it must grow each time
                     await asking.session.report_progress(done, event.total, event.text or None)
         raise RuntimeError(f"{work.call.name} got no result")  # a toolset that breaks its word
-
-    def _conversation(self, asking: "Asking") -> str:
-        """Results are never shared between callers: over HTTP a session is one and, without sessions, a request."""
-        if asking.request is None:
-            return self._here
-        return asking.request.headers.get("mcp-session-id") or uuid4().hex
 
 
 async def over_stdio(server: "Server[Any]") -> None:
@@ -220,11 +219,6 @@ def _form(question: ConfirmationNeeded) -> "types.ElicitRequestFormParams":
     return types.ElicitRequestFormParams(
         message=f"Run {question.call.name} {question.call.text}?{reason}", requested_schema=_RUN_IT
     )
-
-
-async def _elicit(asking: "Asking", question: ConfirmationNeeded) -> Decision:
-    form = _form(question)
-    return _word(await asking.session.elicit_form(form.message, form.requested_schema, asking.request_id))
 
 
 def _word(answer: Any) -> Decision:

@@ -122,7 +122,8 @@ class ServerSupervisor:
         await self._wait()
         connection = self._connection
         if connection is None:
-            yield failed(call, "unavailable", f"the MCP server {self.config.name} is not running: {self._why_not()}")
+            why = self.status.error or "; ".join(self.status.notices) or "it is starting"
+            yield failed(call, "unavailable", f"the MCP server {self.config.name} is not running: {why}")
             return
         if context.approved:
             await self._list_before_call(connection)
@@ -136,9 +137,6 @@ class ServerSupervisor:
         async with closing(self._call_events(connection, call, context.subject)) as items:
             async for item in items:
                 yield item
-
-    def _why_not(self) -> str:
-        return self.status.error or "; ".join(self.status.notices) or "it is starting"
 
     async def _wait(self) -> None:
         """Wait until the server is ready, has failed, or has taken too long."""
@@ -229,9 +227,8 @@ class ServerSupervisor:
     def _tell_that_it_is_slow(self) -> None:
         """Say that the start takes long. An installation is left to end: half of one may be worse than none."""
         if self.status.state == "starting":
-            what = next(
-                (argument for argument in self.config.args if not argument.startswith("-")), ""
-            )  # a package; behind it may be secrets
+            packages = (argument for argument in self.config.args if not argument.startswith("-"))
+            what = next(packages, "")  # behind it may be secrets
             shown = f"{self.config.command} {what}".strip() if self.config.installs else self.config.command or self.config.url
             doing = "installing" if self.config.installs else "starting"
             self._set_status(replace(self.status, notices=(f"still {doing}: {shown}",)))

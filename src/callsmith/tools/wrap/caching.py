@@ -12,7 +12,7 @@ from callsmith.core.closing import closing
 from callsmith.core.events import ConfirmationNeeded, ToolProgress
 from callsmith.core.failures import CACHED
 from callsmith.core.ports import Context, Toolset
-from callsmith.core.values import Call, Json, Result, Tool
+from callsmith.core.values import Call, Json, Result
 from callsmith.tools.functions import Tools
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
@@ -47,9 +47,10 @@ class Cached(Wrapper):
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         context = await self._with_tool(call, context)
         tool = context.tool
-        seconds = 0.0 if tool is None else self._seconds(tool)
-        if tool is not None and seconds > 0:
-            items = self._share(_key(tool, call, context), seconds, call, context)
+        seconds = self._ttl if tool is None or tool.cache_seconds is None else tool.cache_seconds
+        if tool is not None and tool.idempotent and not tool.side_effects and seconds > 0:
+            key = _whose(context), tool.name, tool.digest, _hash(call.arguments)
+            items = self._share(key, seconds, call, context)
         else:
             items = self._toolset.call(call, context)
         try:
@@ -59,12 +60,6 @@ class Cached(Wrapper):
         finally:
             if tool is None or tool.side_effects:
                 self._forget(context)
-
-    def _seconds(self, tool: Tool) -> float:
-        """How long a result of this tool is cached."""
-        if tool.side_effects or not tool.idempotent:
-            return 0.0
-        return self._ttl if tool.cache_seconds is None else tool.cache_seconds
 
     def _forget(self, context: Context) -> None:
         """Drop what is cached for this conversation: it may not be so any more."""
@@ -166,10 +161,6 @@ class _SharedCall:
     def _publish(self, item: Item | None) -> None:
         for inbox in self._subscribers:
             inbox.put_nowait(item)
-
-
-def _key(tool: Tool, call: Call, context: Context) -> Key:
-    return _whose(context), tool.name, tool.digest, _hash(call.arguments)
 
 
 def _whose(context: Context) -> Whose:

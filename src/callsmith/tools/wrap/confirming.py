@@ -1,8 +1,10 @@
 """Confirmed: calls that need approval wait for a person's decision."""
 
+import json
 import time
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import replace
+from difflib import unified_diff
 from uuid import uuid4
 
 from callsmith.core.approval import Denied, Judgement, Policy, ToolChanged
@@ -12,13 +14,15 @@ from callsmith.core.failures import already_done, failed, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.schema import validate
 from callsmith.core.types.field_checks import check_argument
-from callsmith.core.values import Call, Result, Tool
+from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.tools.functions import Tools
-from callsmith.tools.wrap.changes import describe_change
 from callsmith.tools.wrap.wrapper import Item, Wrapper
 
 STANDARD_POLICY = Policy()
 _ATTEMPTS = 3  # at a tool that changes while it is called
+_LONGEST_TEXT = 300  # characters of a description that are shown
+_MOST_LINES = 30  # of a diff that are shown
+_LONGEST_SCHEMA = 20_000  # characters of both schemas of which a diff is made
 
 
 class Confirmed(Wrapper):
@@ -116,9 +120,38 @@ def _pass_on(item: Item, tool: Tool, edited: Call | None) -> Item:
     """What a toolset reports. A question of its own is about the tool as it is known here."""
     if isinstance(item, ConfirmationNeeded) and item.tool is None:
         return replace(item, tool=tool)
-    return _with_edit_notice(item, edited) if isinstance(item, Result) and edited is not None else item
+    if isinstance(item, Result) and edited is not None:  # the model must not take it for the result of its own arguments
+        return replace(item, content=f"{item.text}\n(A person changed the arguments before the call ran: {edited.text})")
+    return item
 
 
-def _with_edit_notice(result: Result, ran: Call) -> Result:
-    """The model must not take the result for one of the arguments it gave."""
-    return replace(result, content=f"{result.text}\n(A person changed the arguments before the call ran: {ran.text})")
+def describe_change(old: Tool, new: Tool) -> str:
+    """What of a tool is no longer as it was: both descriptions, and the lines of its schemas that differ."""
+    changes = list[str]()
+    if old.source != new.source:
+        changes.append(f"it came from {old.source or 'here'} and now comes from {new.source or 'here'}")
+    if (was := old.original or old.name) != (now := new.original or new.name):
+        changes.append(f"it was {was} there and is now {now}")
+    if old.description != new.description:
+        changes.append(f"its description was {_cut(old.description)!r} and is now {_cut(new.description)!r}")
+    if (old.side_effects, old.idempotent) != (new.side_effects, new.idempotent):
+        changes.append("what it says of its side effects has changed")
+    if old.parameters != new.parameters:
+        changes.append(f"its parameters have changed:\n{_diff(old.parameters, new.parameters)}")
+    if old.output != new.output:
+        changes.append(f"its output has changed:\n{_diff(old.output, new.output)}")
+    return "; ".join(changes)
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST_TEXT else f"{text[:_LONGEST_TEXT]}… ({len(text):,} characters)"
+
+
+def _diff(old: Json, new: Json) -> str:
+    before, after = (json.dumps(schema, indent=1, sort_keys=True, default=dict) for schema in (old, new))
+    if len(before) + len(after) > _LONGEST_SCHEMA:
+        return f"({len(before):,} characters before, {len(after):,} now)"
+    changed = unified_diff(before.splitlines(), after.splitlines(), n=0, lineterm="")
+    lines = [line for line in changed if line[:2] not in ("--", "++", "@@")]
+    more = [f"({len(lines) - _MOST_LINES} more lines)"] if len(lines) > _MOST_LINES else []
+    return "\n".join((*lines[:_MOST_LINES], *more))

@@ -47,8 +47,8 @@ def encode_json(value: Mapping[str, Json]) -> bytes:
         return json.dumps(value, ensure_ascii=False, separators=(",", ":"), default=dict).encode("utf-8", "replace")
 
 
-def error_frame(error: BaseException) -> Frame:
-    return Frame("error", write_error(error))
+def error_frame(error: BaseException, seq: int = 0) -> Frame:
+    return Frame("error", write_error(error), seq)
 
 
 def encode_frame(frame: Frame) -> bytes:

@@ -20,11 +20,10 @@ from mcp.client.auth.extensions.identity_assertion import IdentityAssertionOAuth
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.mcp import McpHost, ServerConfig
-from callsmith.tools.mcp.auth import Login
+from callsmith.tools.mcp.auth import Login, TokenFile
 from callsmith.tools.mcp.config import OAuth
 from callsmith.tools.mcp.connection import Auth
 from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationReply, ElicitationRequest
-from callsmith.tools.mcp.tokens import TokenFile
 
 SCENARIO = os.environ.get("MCP_CONFORMANCE_SCENARIO", "")
 VERSION = os.environ.get("MCP_CONFORMANCE_PROTOCOL_VERSION", "2025-11-25")

@@ -18,9 +18,8 @@ from uuid import uuid4
 
 from msgspec.structs import replace
 
-from callsmith.bus.descriptor import Descriptor
-from callsmith.bus.http.sockets import SocketCall
-from callsmith.bus.listing import read_descriptor, write_descriptor
+from callsmith.bus.descriptor import Descriptor, read_descriptor, write_descriptor
+from callsmith.bus.flow import Acknowledgements
 from callsmith.bus.port import Offer, Receive, Receiver, nothing_received
 from callsmith.bus.remote import ACCEPTED
 from callsmith.core.capability.authority import Authority
@@ -48,6 +47,7 @@ _CONNECT_SECONDS = 10.0
 _SILENT_SECONDS = 60.0  # in a stream of events, which has a sign of life every 15 s
 _MOST_BYTES = 64 * 1024 * 1024  # of an answer, or of one frame
 _MOST_OFFERS = 10_000
+_AHEAD = 256  # frames that are read from a socket before whoever reads the answer wants them
 _MARGIN_SECONDS = 1.0  # by which the server's word that a call took too long may come later
 
 
@@ -111,7 +111,10 @@ class HttpTransport:
             listing = await _read_json(response)
         listed: Json = listing.get("capabilities")
         if response.status != 200 or not isinstance(listed, list):
-            raise read_error(listing) if isinstance(listing.get("error"), str) else _no_bus(self._url)
+            if isinstance(listing.get("error"), str):
+                raise read_error(listing)
+            what = f"{self._url} has no capability bus: is it the address of a callsmith server, without /v1?"
+            raise BusError("not_found", what)
         self._server = str(listing.get("node", self._url))
         self._offers = tuple(Offer(self._server, one) for one in _callable(cast(list[Json], listed[:_MOST_OFFERS])))
         by_name: dict[str, list[Offer]] = {}
@@ -146,7 +149,7 @@ class HttpTransport:
         until = None if seconds is None else asyncio.get_running_loop().time() + seconds + _MARGIN_SECONDS
         streams = envelope.stream and offer.descriptor.stream_schema is not None
         socket = await self._connect(until) if streams else None
-        answering = self._post(message, until) if socket is None else SocketCall(socket, receive, until).frames(message)
+        answering = self._post(message, until) if socket is None else _SocketCall(socket, receive, until).frames(message)
         async with closing(answering) as frames:
             async for frame in frames:
                 yield frame
@@ -274,5 +277,63 @@ def _unreachable(url: str, error: BaseException) -> BusError:
     return BusError("partition", f"{url} cannot be reached: {type(error).__name__}", sent=False)
 
 
-def _no_bus(url: str) -> BusError:
-    return BusError("not_found", f"{url} has no capability bus: is it the address of a callsmith server, without /v1?")
+class _SocketCall:
+    """A call on a WebSocket that was opened for it. `until` is the time of the event loop by which it has to end."""
+
+    def __init__(self, socket: "aiohttp.ClientWebSocketResponse", receive: Receive, until: float | None) -> None:
+        self._socket = socket
+        self._receive = receive
+        self._until = until
+        self._frames: asyncio.Queue[Frame | BusError] = asyncio.Queue(_AHEAD)
+
+    async def frames(self, message: dict[str, Json]) -> AsyncGenerator[Frame, None]:
+        """The frames of the answer. Closing the generator closes the connection, which cancels the call."""
+        tasks = list[asyncio.Task[None]]()
+        try:
+            await self._send({"type": "call", **message})
+            tasks += asyncio.create_task(self._read()), asyncio.create_task(self._pass_on())
+            yield Frame(ACCEPTED)
+            while True:
+                async with asyncio.timeout_at(self._until):
+                    frame = await self._frames.get()
+                if isinstance(frame, BusError):
+                    raise frame
+                yield frame
+                if frame.is_end:
+                    return
+        except TimeoutError:
+            raise BusError("timeout", "there was no complete answer in time", sent=True) from None
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+            await self._socket.close()
+
+    async def _read(self) -> None:
+        """Read the frames, and acknowledge them."""
+        acknowledgements = Acknowledgements()
+        try:
+            async for message in self._socket:
+                frame = read_frame(json.loads(message.data))
+                acknowledgements.check_order(frame)
+                await self._frames.put(frame)
+                if frame.is_end:
+                    return
+                if upto := acknowledgements.take_due():
+                    await self._send({"type": "ack", "upto": upto})
+            raise BusError("partition", "the connection broke off before the last frame", sent=True)
+        except BusError as error:
+            await self._frames.put(error)
+        except (ValueError, TypeError, RecursionError, OSError) as error:  # something that is no frame, or no connection any more
+            await self._frames.put(BusError("partition", f"the answer broke off: {type(error).__name__}", sent=True))
+
+    async def _pass_on(self) -> None:
+        """Send what the caller has for the handler. That the connection has broken off, the reader finds out as well."""
+        while (message := await self._receive()) is not None:
+            await self._send(dict(message))
+
+    async def _send(self, message: dict[str, Json]) -> None:
+        try:
+            await self._socket.send_str(encode_json(message).decode())
+        except (ConnectionError, RuntimeError) as error:
+            raise BusError("partition", f"the connection broke off: {type(error).__name__}", sent=True) from error

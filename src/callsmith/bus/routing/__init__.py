@@ -1,1 +1,0 @@
-"""Which provider answers a call."""
