@@ -10,7 +10,15 @@ from callsmith.core.errors import CallsmithError, UnsupportedSchema
 from callsmith.core.schema import check_schema, validate
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Json, Schema
-from callsmith.wire.capability.envelopes import EXPERIMENTAL, PREFIXES, canonical, check_name, parse_version, write_reference, write_version
+from callsmith.wire.capability.envelopes import (
+    EXPERIMENTAL,
+    PREFIXES,
+    canonical,
+    check_name,
+    parse_version,
+    write_reference,
+    write_version,
+)
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.fields import Fields
 
