@@ -13,7 +13,7 @@ from typing import Final
 
 from callsmith.core.errors import UsageError
 from callsmith.grammar.limits import MAX_BYTES, MAX_DEPTH, MAX_RULES
-from callsmith.grammar.nodes import Alt, Lit, Many, Node, Pattern, Ref, Seq
+from callsmith.grammar.nodes import Alt, Lit, Many, Node, Pattern, Ref, Seq, references
 
 _MAX_REPEATS: Final = 2000
 _MAX_REGEX: Final = 32 * 1024  # characters of a regular expression that a whole grammar may become
@@ -71,7 +71,7 @@ class _GbnfReader:
             self._skip(lines=True)
             if len(rules) > MAX_RULES:
                 raise self._error(f"there are more than {MAX_RULES} rules")
-        for name in ("root", *(name for node in rules.values() for name in _references(node))):
+        for name in ("root", *(name for node in rules.values() for name in references(node))):
             if name not in rules:
                 raise UsageError(f"grammar: there is no rule {name!r}", field="grammar")
         return rules
@@ -191,18 +191,6 @@ class _GbnfReader:
     def _error(self, why: str) -> UsageError:
         line, near = self.text.count("\n", 0, self.at) + 1, self.text[self.at : self.at + 20].split("\n")[0]
         return UsageError(f"grammar: line {line}: {why}, at {near!r}", field="grammar")
-
-
-def _references(node: Node) -> list[str]:
-    match node:
-        case Ref(name):
-            return [name]
-        case Seq(items) | Alt(items):
-            return [name for item in items for name in _references(item)]
-        case Many(item):
-            return _references(item)
-        case _:
-            return []
 
 
 class _Regex:

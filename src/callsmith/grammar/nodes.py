@@ -112,6 +112,22 @@ NOTHING = Seq(())
 Node: TypeAlias = Lit | Seq | Alt | Many | Record | Ref | Pattern | JsonValue | Until | FreeText | UserGrammar
 
 
+def items_of(node: Node) -> tuple[Node, ...]:
+    """The nodes directly inside a node."""
+    match node:
+        case Seq() | Alt() | Record():
+            return node.items
+        case Many():
+            return (node.item,)
+        case _:
+            return ()
+
+
+def references(node: Node) -> list[str]:
+    """The names of the rules that a node refers to, in their order."""
+    return [node.name] if isinstance(node, Ref) else [name for item in items_of(node) for name in references(item)]
+
+
 @dataclass(frozen=True, slots=True)
 class Grammar:
     """A constraint on an answer.

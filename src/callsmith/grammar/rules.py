@@ -1,4 +1,4 @@
-"""The named rules of a grammar while it is being built, and what they leave unenforced."""
+"""The named rules of a grammar while it is being built, what they leave unenforced, and automata as rules."""
 
 from collections.abc import Callable, Iterable
 
@@ -46,12 +46,9 @@ class Rules:
             self.unenforced += [(path, keyword) for keyword in wanted for path in schema.sources[keyword]]
 
 
-def _plain(ranges: Ranges) -> Node:
-    return Pattern(unparse(CharSet(ranges)))
-
-
-def automaton_rules(automaton: Automaton, rules: Rules, spell: Callable[[Ranges], Node] = _plain) -> Node:
+def automaton_rules(automaton: Automaton, rules: Rules, spell: Callable[[Ranges], Node] | None = None) -> Node:
     """Add the automaton's states to the rules and return the first; `spell` writes a character of a set, by default as itself."""
+    spell = spell or (lambda ranges: Pattern(unparse(CharSet(ranges))))
     names = {at: rules.reserve("s") for at, edges in enumerate(automaton.edges) if edges}
     for at, name in names.items():
         ways: dict[int, list[tuple[int, int]]] = {}

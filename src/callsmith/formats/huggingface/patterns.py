@@ -57,11 +57,6 @@ class Pattern:
         return self.ways[0] if len(self.ways) == 1 else (Choices(self.ways),)
 
 
-def literal_pattern(texts: tuple[str, ...], where: str) -> Pattern:
-    """The pattern that matches any of these texts."""
-    return Pattern(tuple((text,) for text in texts), where)
-
-
 def take_apart(pattern: str, where: str) -> Pattern:
     """Take a regular expression apart; a `UsageError` names what has no counterpart among nodes."""
     if pattern.count("(") > MOST_GROUPS:

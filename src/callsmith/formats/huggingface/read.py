@@ -33,7 +33,6 @@ from callsmith.formats.huggingface.patterns import (
     Item,
     Pattern,
     Space,
-    literal_pattern,
     nodes_from,
     take_apart,
 )
@@ -114,7 +113,7 @@ def _read_marker(table: Table, key: str) -> Pattern | None:
     if literal is not None and (pattern is not None or not texts or not all(isinstance(one, str) and one for one in texts)):
         raise table.error(key, f"expected a string or an array of strings, and no {key}_pattern beside it")
     if literal is not None:
-        return literal_pattern(tuple(texts), table.at(key))
+        return Pattern(tuple((text,) for text in texts), table.at(key))
     return None if pattern is None else take_apart(pattern, table.at(f"{key}_pattern"))
 
 

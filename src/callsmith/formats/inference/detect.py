@@ -4,7 +4,7 @@ Several formats may read the same text (readers are lenient). The best is the on
 fewest repairs and leaves the least text over.
 """
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -12,7 +12,7 @@ from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallReady, Text, Unreadable
 from callsmith.core.values import Call, Message, Request, Result, Tool
 from callsmith.formats.algebra import Format, nodes_of
-from callsmith.formats.prompt.prompt import Prompt, fit_id, prompt_for
+from callsmith.formats.prompt.prompt import fit_id, prompt_for
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.parse import read
 from callsmith.formats.write import literal_text, write
@@ -26,7 +26,7 @@ QUESTION = Message.user("What now?")
 ANSWERS = tuple(Message.tool(Result(call.id, call.name, "done")) for call in CALLS)
 
 
-_Rendered: TypeAlias = dict[tuple[str, int], list[str]]  # by a format's ids and the number of calls
+_Rendered: TypeAlias = dict[tuple[str, int], list[str]]  # by a format's ids, or its name, and the number of calls
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ def detect(template: Template, formats: Iterable[Format]) -> Evidence | None:
     if not template.traits.calls:
         return None
     rendered: _Rendered = {}
-    found = [evidence for format in formats for evidence in _evidence(template, format, rendered)]
-    return max(found, key=lambda evidence: evidence.rank, default=None)
+    evidence = (_evidence(template, format, rendered) for format in formats)
+    return max(filter(None, evidence), key=lambda one: one.rank, default=None)
 
 
 def shows_reasoning(format: Format, template_source: str) -> bool:
@@ -62,38 +62,29 @@ def shows_reasoning(format: Format, template_source: str) -> bool:
     return format.thinks is not None and literal_text(nodes_of(format.thinks.open)).strip() in template_source
 
 
-def _evidence(template: Template, format: Format, rendered: _Rendered) -> Iterator[Evidence]:
+def _evidence(template: Template, format: Format, rendered: _Rendered) -> Evidence | None:
     for calls in (CALLS, CALLS[:1]):
-        for text in _render_once(template, format, calls, rendered):
+        # Made once for all formats with the same ids, unless the format says how the template shows tools.
+        key = (format.ids if template.traits.tools else format.name, len(calls))
+        if key not in rendered:
+            rendered[key] = [*_renderings(template, format, calls)]
+        for text in rendered[key]:
             if evidence := _evaluate(format, text, calls, shows_reasoning(format, template.source)):
-                yield evidence
-                return
-
-
-def _render_once(template: Template, format: Format, calls: tuple[Call, ...], rendered: _Rendered) -> Sequence[str]:
-    """The renderings, made once for all formats with the same ids, unless the format says how the template shows tools."""
-    if not template.traits.tools:
-        return [*_renderings(template, format, calls)]
-    key = (format.ids, len(calls))
-    if key not in rendered:
-        rendered[key] = [*_renderings(template, format, calls)]
-    return rendered[key]
+                return evidence
+    return None
 
 
 def _renderings(template: Template, format: Format, calls: tuple[Call, ...]) -> Iterator[str]:
     """The turn with these calls as the template renders it: alone, then followed by their results."""
     try:
-        asked = _prompt(template, format, QUESTION)
+        asked = prompt_for(Request((QUESTION,)), TOOLS, template, format)
         for more in ((), ANSWERS[: len(calls)]):
-            answered = _prompt(template, format, QUESTION, Message.assistant(calls=calls), *more)
+            messages = QUESTION, Message.assistant(calls=calls), *more
+            answered = prompt_for(Request(messages), TOOLS, template, format)
             before = asked.text[: len(asked.text) - len(asked.opened)]
             yield answered.text.removeprefix(before).removesuffix(answered.opened)
     except CallsmithError:
         return
-
-
-def _prompt(template: Template, format: Format, *messages: Message) -> Prompt:
-    return prompt_for(Request(messages), TOOLS, template, format)
 
 
 def _evaluate(format: Format, text: str, calls: tuple[Call, ...], thinks: bool) -> Evidence | None:

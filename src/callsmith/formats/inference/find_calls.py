@@ -26,6 +26,10 @@ CODE = (
     Quotes("``", "``", one_line=True),
     Quotes("`", "`", one_line=True),
 )
+_LAST = ("json", "gemma4")  # formats whose calls may look like other text
+_NEVER = ("plain-call", "fenced-json", "json-array")  # those that are as likely an example
+_TOKEN = "<|"  # how special tokens begin
+_ORDER = (Thinks, Calls, Quotes, Says)
 FENCED = re.compile(r"(```|~~~)[\w-]*\n(?P<code>((?!\1).)*)\1", re.DOTALL)
 
 
@@ -84,12 +88,13 @@ def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[To
 
 def without_code(format: Format, *, keep_fenced: bool = False) -> Format:
     """The format, in which code is text. `keep_fenced`: its own parts that open with a fence stay."""
-    parts = [part for part in format.parts if keep_fenced or not (isinstance(part, Calls) and _opens_fenced(part))]
+
+    def opens_fenced(part: Part) -> bool:
+        openers = first_literals(part.open, first_literals(part.item)) if isinstance(part, Calls) else ()
+        return any(text.startswith("```") for text in openers)
+
+    parts = [part for part in format.parts if keep_fenced or not opens_fenced(part)]
     return replace(format, parts=(*parts, *(quotes for quotes in CODE if quotes not in parts)))
-
-
-def _opens_fenced(part: Calls) -> bool:
-    return any(text.startswith("```") for text in first_literals(part.open, first_literals(part.item)))
 
 
 @cache
@@ -113,15 +118,12 @@ def _said(chain: Sequence[Format], text: str, tools: tuple[Tool, ...], empty: st
     return contents[0] if all(contents) and not re.fullmatch(empty, contents[0]) else ""
 
 
-_LAST = ("json", "gemma4")  # formats whose calls may look like other text
-_NEVER = ("plain-call", "fenced-json", "json-array")  # those that are as likely an example
-_TOKEN = "<|"  # how special tokens begin
-_ORDER = (Thinks, Calls, Quotes, Says)
-
-
 @cache
 def any_format() -> Format:
-    """The format that reads all others, the common ones first."""
+    """One format that reads what any of them writes, the common ones first: for text of a model of which nothing is known.
+
+    Unlike `find_calls` it reads a stream. What has no marker of its own is a call only with the name of a known tool.
+    """
     known = formats()
     others = (name for name in known if name not in (*CHAIN, *_LAST, *_NEVER))
     return combined_format([known[name] for name in (*CHAIN, *others, *_LAST)])

@@ -28,8 +28,6 @@ from callsmith.formats.inference.masks import (
     Repetition,
     find_json_objects,
     find_repetitions,
-    first_number,
-    has_call_numbers,
     mask_numbers,
     masked_turns,
 )
@@ -52,6 +50,7 @@ NUMBERS = "[0-9]{1,3}"
 ONE_A_MESSAGE = "one call a message"
 # Where literals are cut, since white space at their edges is soft: between two tags, and where an array begins or ends.
 CUTS = re.compile(r"(?<=>)(?=<)|(?<=>\n)(?=<)|(?<=[A-Z]\]|.>)(?=\[\s*\Z)|(?<=\A\])(?=<[/|｜])|(?<=\A\n\])(?=<[/|｜])")
+MASKS = re.compile(f"([{''.join(HOLE_OF_MASK)}{EACH_MASK}])")
 REASONING = re.compile(r"<((?:\w+:)?think(?:ing)?)>|\[(THINK)\]")
 
 
@@ -128,41 +127,31 @@ class _Guess:
     def _item(self) -> tuple[Nodes, str]:
         """The nodes of a call, and the pattern of its id."""
         item = self.repetition.item
+        pattern = NINE if MASK[Hole.ID] in item and self.rendered.needs_nine_char_ids else ""
         if envelope := _envelope(item):
             head, node, tail = envelope
-            pattern = NUMBERS if MASK[Hole.INDEX] in item else self._pattern(item)
-            return (*self._nodes(head), node, *self._nodes(tail)), pattern
-        return self._nodes(item), self._pattern(item)
-
-    def _pattern(self, item: str) -> str:
-        return NINE if MASK[Hole.ID] in item and self.rendered.needs_nine_char_ids else ""
+            return (*self._nodes(head), node, *self._nodes(tail)), NUMBERS if MASK[Hole.INDEX] in item else pattern
+        return self._nodes(item), pattern
 
     def _nodes(self, text: str) -> Nodes:
         """Masked text as literals and holes."""
         nodes: list[Node] = []
-        literal = ""
-        for char in text:
-            if char in HOLE_OF_MASK or char == EACH_MASK:
-                nodes += CUTS.split(literal) if literal else []
-                nodes.append(self._each() if char == EACH_MASK else HOLE_OF_MASK[char])
-                literal = ""
+        for piece in filter(None, MASKS.split(text)):
+            if piece == EACH_MASK:
+                argument = self.masked.argument
+                nodes.append(Each(self._nodes(argument.item), argument.between))
             else:
-                literal += char
-        return (*nodes, *(CUTS.split(literal) if literal else []))
-
-    def _each(self) -> Each:
-        argument = self.masked.argument
-        return Each(self._nodes(argument.item), argument.between)
+                nodes += [HOLE_OF_MASK[piece]] if piece in HOLE_OF_MASK else CUTS.split(piece)
+        return tuple(nodes)
 
 
 def _guess_formats(rendered: RenderedTurns) -> Iterator[_Guess]:
     for masked in masked_turns(rendered):
         needed = MASK[Hole.NAME], EACH_MASK if masked.argument.item else MASK[Hole.ARGS]
-        counted = has_call_numbers(masked.one, masked.two)
-        one, two = (mask_numbers(text) if counted else text for text in (masked.one, masked.two))
+        one, two, first = mask_numbers(masked.one, masked.two)
         for repetition in find_repetitions(one, two, needed):
             lead = _lead(rendered, repetition)
-            yield _Guess(rendered, masked, _trim(repetition, lead), lead, first_number(masked.one) if counted else 0)
+            yield _Guess(rendered, masked, _trim(repetition, lead), lead, first)
 
 
 def _lead(rendered: RenderedTurns, repetition: Repetition) -> str:

@@ -80,25 +80,17 @@ def mask_names(text: str) -> str:
 def mask_object(text: str, calls: Iterable[Call], notation: Notation) -> str | None:
     """Mask a turn whose arguments stand as one object; None if they do not."""
     for call in calls:
-        found = next((way for way in _spellings_of_object(call.arguments, notation) if way in text), None)
-        if found is None and notation == JSON:
-            found = _find_object(text, dict(call.arguments))
+        spelled = spell(notation, dict(call.arguments))
+        ways = (spelled, json.dumps(spelled)) if notation == JSON else (spelled,)
+        found = next((way for way in ways if way in text), None)
+        if found is None and notation == JSON:  # in another spacing
+            objects = find_json_objects(text)
+            found = next((text[start:end] for start, value, end in objects if value == dict(call.arguments)), None)
         if found is None:
             return None
         head, _, tail = text.rpartition(found) if not call.arguments else text.partition(found)
         text = head + MASK[Hole.ARGS] + tail
     return mask_names(text)
-
-
-def _spellings_of_object(arguments: Any, notation: Notation) -> tuple[str, ...]:
-    """The texts that may stand for the arguments as one object: the object, or a JSON string of it."""
-    text = spell(notation, dict(arguments))
-    return (text, json.dumps(text)) if notation == JSON else (text,)
-
-
-def _find_object(text: str, arguments: dict[str, Any]) -> str | None:
-    """The part of the text that is the JSON object of these arguments, in any spacing."""
-    return next((text[start:end] for start, value, end in find_json_objects(text) if value == arguments), None)
 
 
 def find_json_objects(text: str) -> Iterator[tuple[int, dict[str, Any], int]]:
@@ -126,21 +118,15 @@ def mask_arguments(text: str, calls: Iterable[Call], spelling: Spelling) -> str 
     return mask_names(text)
 
 
-def mask_numbers(text: str) -> str:
-    """Mask single digits as the numbers of calls."""
-    return SINGLE_DIGIT.sub(MASK[Hole.INDEX], text)
+def mask_numbers(one: str, two: str) -> tuple[str, str, int]:
+    """A turn with one call and one with two, with the single digits masked that number their calls; and the first number.
 
-
-def has_call_numbers(one: str, two: str) -> bool:
-    """Whether a single digit numbers the calls: in the turn with two calls the next digit stands too."""
-    numbers, more = ([int(found) for found in SINGLE_DIGIT.findall(text)] for text in (one, two))
-    return len(numbers) == 1 and more == [numbers[0], numbers[0] + 1]
-
-
-def first_number(text: str) -> int:
-    """The number of the first call; 0 if it has none."""
-    found = SINGLE_DIGIT.search(text)
-    return int(found[0]) if found else 0
+    In the turn with two calls the next digit stands too: where it does not, calls have no numbers.
+    """
+    numbers, more = ([int(digit) for digit in SINGLE_DIGIT.findall(text)] for text in (one, two))
+    if len(numbers) != 1 or more != [numbers[0], numbers[0] + 1]:
+        return one, two, 0
+    return SINGLE_DIGIT.sub(MASK[Hole.INDEX], one), SINGLE_DIGIT.sub(MASK[Hole.INDEX], two), numbers[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,17 +144,15 @@ class MaskedTurns:
 
 def masked_turns(rendered: RenderedTurns) -> Iterator[MaskedTurns]:
     """The probes, masked under each assumption that fits them, the likeliest first."""
-    yield from _masked_as_object(rendered)
-    yield from _masked_one_by_one(rendered)
-
-
-def _masked_as_object(rendered: RenderedTurns) -> Iterator[MaskedTurns]:
     for notation in _notations(rendered.turn(TWO_ARGUMENTS) or ""):
         one, two_arguments, two = (
             _masked(rendered, probe, notation, mask_object) for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)
         )
         if one is not None and two is not None and one == two_arguments:
             yield MaskedTurns(one, two, notation)
+    styles = [style for spelling in _spellings(rendered) if (style := _ArgumentStyle.of(rendered, spelling))]
+    for style in sorted(styles, key=lambda style: -len(style.separators)):
+        yield from style.masked_turns(mask_names(rendered.turn(NO_ARGUMENT) or ""))
 
 
 def _notations(text: str) -> Iterator[Notation]:
@@ -181,12 +165,6 @@ def _notations(text: str) -> Iterator[Notation]:
     if found:
         plain = len(found[2]) == 1
         yield Notation((found[2],), bare_keys=True, escapes=plain, item_separator=found[3], key_separator=found[1])
-
-
-def _masked_one_by_one(rendered: RenderedTurns) -> Iterator[MaskedTurns]:
-    styles = [style for spelling in _spellings(rendered) if (style := _ArgumentStyle.of(rendered, spelling))]
-    for style in sorted(styles, key=lambda style: -len(style.separators)):
-        yield from style.masked_turns(mask_names(rendered.turn(NO_ARGUMENT) or ""))
 
 
 def _spellings(rendered: RenderedTurns) -> Iterator[Spelling]:
@@ -237,12 +215,8 @@ class _ArgumentStyle:
             argument = way.with_space_inside()
             one, two = argument.open + EACH_MASK + argument.close, self.two.replace(argument.item, EACH_MASK)
             if two.count(EACH_MASK) == 2:
-                yield MaskedTurns(one, two, self._values(), replace(argument, item=self._with_flag(argument.item)))
-
-    def _values(self) -> Spelling:
-        if self.spelling != RAW:
-            return self.spelling
-        return Raw(self._flags())
+                values = self.spelling if self.spelling != RAW else Raw(self._flags())
+                yield MaskedTurns(one, two, values, replace(argument, item=self._with_flag(argument.item)))
 
     def _flags(self) -> tuple[tuple[str, str], ...]:
         head, tail = self._around()

@@ -17,12 +17,12 @@ from typing import Any
 from callsmith.core.errors import CallsmithError, ModelError, UsageError
 from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
-from callsmith.formats.prompt.adapt import JsonObject
+from callsmith.formats.prompt.adapt import JsonObject, TemplateTraits
 from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_breaks
 from callsmith.formats.prompt.meter import TooManySteps
 from callsmith.formats.prompt.splice import FindTurn, splice
 from callsmith.formats.prompt.template import Template
-from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt
+from callsmith.formats.prompt.tool_prompt import TEMPLATE, ToolPrompt, with_calls_as_text
 from callsmith.formats.write import literal_text, write
 
 INSTRUCTIONS = """\
@@ -86,17 +86,26 @@ def prompt_for(
     `escaper` escapes the tokenizer's special tokens in messages and tools, `find_turn` finds turns as the model wrote them.
     `tool_prompt` says how tools are put to the model; `opening` is a beginning of the answer that it is given.
     """
-    _refuse_images(request.messages)
+    for index, message in enumerate(request.messages):
+        if message.images:
+            raise UsageError(f"messages.{index}: this model reads text, and no images", field=f"messages.{index}")
     escape = escaper or Escaper()
     tools = escape.escape_tools(tools)
 
     def render(messages: Sequence[Message]) -> tuple[str, str]:
-        escaped = tuple(escape.escape_message(message, format.thinks) for message in messages)
-        if tool_prompt.is_template or not (request.tools or any(message.calls for message in escaped)):
-            return _render(escaped, request, tools, template, format)
-        offered = escape.escape_tools(request.tools)
-        in_words = _tool_prompt_messages(request, escaped, tools, offered, format, tool_prompt)
-        return _render_words(in_words, request, tools, template)
+        """What the template makes of the messages, and the end of it that begins the model's turn."""
+        shown = tuple(escape.escape_message(message, format.thinks) for message in messages)
+        by_template = tool_prompt.is_template or not (request.tools or any(message.calls for message in shown))
+        if by_template:
+            shown = _with_what_it_cannot_show(shown, request, tools, template.traits, format)
+        else:  # all is words: tools, calls and results stand in the text of messages
+            shown = _tool_prompt_messages(request, shown, tools, escape.escape_tools(request.tools), format, tool_prompt)
+        if request.output and request.output.schema is not None:
+            shown = with_output_instructions(shown, request.output.schema, among_calls=bool(tools))
+        listed = [_template_tool(tool) for tool in tools] if by_template and template.traits.tools else []
+        thinks = request.thinking
+        thinking = {} if thinks is None else {"enable_thinking": thinks, "thinking": thinks}
+        return template.render_prompt(_template_messages(shown, format.ids if by_template else ""), listed, thinking)
 
     messages = request.messages[:-1] if request.prefilled else request.messages
     try:
@@ -114,12 +123,6 @@ def prompt_for(
     return Prompt(
         text, opened, cuts, request.session, prefilled=answer, cache_salt=salt, caller=caller, rendered=rendered, marked=marked
     )
-
-
-def _refuse_images(messages: Sequence[Message]) -> None:
-    for index, message in enumerate(messages):
-        if message.images:
-            raise UsageError(f"messages.{index}: this model reads text, and no images", field=f"messages.{index}")
 
 
 def _naming_the_message(
@@ -144,21 +147,15 @@ def _naming_the_message(
     return UsageError(f"{why} (message {least}, of the role {messages[least].role})", field=f"messages.{least}")
 
 
-def _render(
-    messages: Sequence[Message], request: Request, tools: Sequence[Tool], template: Template, format: Format
-) -> tuple[str, str]:
-    """What the template makes of the messages, and the end of it that begins the model's turn."""
-    traits = template.traits
+def _with_what_it_cannot_show(
+    messages: tuple[Message, ...], request: Request, tools: Sequence[Tool], traits: TemplateTraits, format: Format
+) -> tuple[Message, ...]:
+    """The messages, with what the template shows nothing of in their text: tools, calls, results."""
     if tools and not traits.tools:
         messages = _with_instructions(messages, _tool_instructions(request, tools, format))
-    if request.output and request.output.schema is not None:
-        messages = with_output_instructions(messages, request.output.schema, among_calls=bool(tools))
     if not traits.calls:
         messages = tuple(_calls_as_text(message, format) for message in messages)
-    if not (traits.results and (traits.tools or traits.calls)):
-        messages = _results_as_text(messages)
-    shown = [_template_tool(tool) for tool in tools] if traits.tools else []
-    return template.render_prompt(_template_messages(messages, format.ids), shown, _thinking(request))
+    return messages if traits.results and (traits.tools or traits.calls) else _results_as_text(messages)
 
 
 def _tool_prompt_messages(
@@ -168,26 +165,15 @@ def _tool_prompt_messages(
     offered: Sequence[Tool],
     format: Format,
     tool_prompt: ToolPrompt,
-) -> list[Message]:
+) -> tuple[Message, ...]:
     """The messages as a tool prompt has them: with the tools that may be called, or without any trace of calls."""
     if not tools:
-        return tool_prompt.ask_for_words(messages, offered)
+        return tuple(tool_prompt.ask_for_words(messages, offered))
     mode, names = request.choice.mode, request.choice.names
     if mode == "required" and len(names) == 1 and messages[-1].role == "tool":
         # All tools stay where they were: what was read of the prompt is not read again.
-        return tool_prompt.ask_for_calls(messages, offered, format, names[0])
-    return tool_prompt.ask_for_calls(messages, tools, format, is_open=mode == "auto")
-
-
-def _render_words(messages: Sequence[Message], request: Request, tools: Sequence[Tool], template: Template) -> tuple[str, str]:
-    """The same for messages that are nothing but words: tools, calls and results stand in their text."""
-    if request.output and request.output.schema is not None:
-        messages = with_output_instructions(messages, request.output.schema, among_calls=bool(tools))
-    return template.render_prompt(_template_messages(messages, ""), [], _thinking(request))
-
-
-def _thinking(request: Request) -> dict[str, bool]:
-    return {} if request.thinking is None else {"enable_thinking": request.thinking, "thinking": request.thinking}
+        return tuple(tool_prompt.ask_for_calls(messages, offered, format, names[0]))
+    return tuple(tool_prompt.ask_for_calls(messages, tools, format, is_open=mode == "auto"))
 
 
 def messages_as_text(
@@ -195,7 +181,7 @@ def messages_as_text(
 ) -> tuple[Message, ...]:
     """The messages of a request for a model that takes nothing but text: tools, calls and results are written out."""
     if not tool_prompt.is_template and (request.tools or any(message.calls for message in request.messages)):
-        return tuple(_tool_prompt_messages(request, request.messages, tools, request.tools, format, tool_prompt))
+        return _tool_prompt_messages(request, request.messages, tools, request.tools, format, tool_prompt)
     messages = tuple(_calls_as_text(message, format) for message in request.messages)
     if tools:
         messages = _with_instructions(messages, _tool_instructions(request, tools, format))
@@ -203,8 +189,11 @@ def messages_as_text(
 
 
 def with_output_instructions(messages: Sequence[Message], schema: Schema, *, among_calls: bool) -> tuple[Message, ...]:
-    """The messages, with a word in the system message on the JSON that is wanted."""
-    return _with_instructions(messages, _output_instructions(schema, among_calls=among_calls))
+    """The messages, with a word in the system message on the JSON that is wanted: no chat template has a place for it."""
+    plain = schema == Output.json_object().schema
+    lead = "Unless you call a tool, answer" if among_calls else "Answer"
+    text = f"{lead} {JSON_ONLY.format('a JSON object' if plain else 'JSON that fits the schema below')}"
+    return _with_instructions(messages, text if plain else f"{text}\n{_json(schema)}")
 
 
 def _prefilled(message: Message, format: Format, opened: str) -> str:
@@ -254,14 +243,6 @@ def _tool_instructions(request: Request, tools: Sequence[Tool], format: Format) 
     return INSTRUCTIONS.format(example=example, number=number, tools="\n".join(listed))
 
 
-def _output_instructions(schema: Schema, *, among_calls: bool) -> str:
-    """The instructions for structured output, for which no chat template has a place."""
-    plain = schema == Output.json_object().schema
-    lead = "Unless you call a tool, answer" if among_calls else "Answer"
-    text = f"{lead} {JSON_ONLY.format('a JSON object' if plain else 'JSON that fits the schema below')}"
-    return text if plain else f"{text}\n{_json(schema)}"
-
-
 def _with_instructions(messages: Sequence[Message], text: str) -> tuple[Message, ...]:
     if messages and messages[0].role == "system":
         return (replace(messages[0], content=f"{messages[0].content}\n\n{text}".strip()), *messages[1:])
@@ -269,10 +250,8 @@ def _with_instructions(messages: Sequence[Message], text: str) -> tuple[Message,
 
 
 def _calls_as_text(message: Message, format: Format) -> Message:
-    if not message.calls:
-        return message
-    calls = write(format, [replace(call, id=fit_id(call.id, format.ids)) for call in message.calls])
-    return replace(message, content=f"{message.content}\n{calls}" if message.content else calls, calls=())
+    fitted = tuple(replace(call, id=fit_id(call.id, format.ids)) for call in message.calls)
+    return with_calls_as_text(replace(message, calls=fitted), format) if fitted else message
 
 
 def _results_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:

@@ -38,6 +38,7 @@ class RawTurn:
 
 FindTurn: TypeAlias = Callable[[str], RawTurn | None]  # by the id of its first call
 Render: TypeAlias = Callable[[Sequence[Message]], str]
+_OTHER: Final = "\ufdd3"  # no text has it
 
 
 def splice(text: str, messages: Sequence[Message], find: FindTurn, render: Render, format: Format) -> str:
@@ -53,8 +54,13 @@ def splice(text: str, messages: Sequence[Message], find: FindTurn, render: Rende
     if text.startswith(turn.prompt + turn.answer) or render(messages[:at]) != turn.rendered:
         return text  # nothing was changed, or more than this turn
     before, shown, after = messages[:at], messages[at], messages[at + 1 :]
-    start = len(text) - _shared(text[::-1], render((*before, _with_other_arguments(shown), *after))[::-1])
-    end = _shared(text, render((*before, shown, *_with_other_words(after)))) if after else len(text)
+    other_call = Call(shown.calls[-1].name, {_OTHER: _OTHER}, shown.calls[-1].id)
+    with_other_arguments = replace(shown, calls=(*shown.calls[:-1], other_call))
+    start = len(text) - _shared(text[::-1], render((*before, with_other_arguments, *after))[::-1])
+    end = len(text)
+    if after:
+        with_other_words = replace(after[0], content=_OTHER + after[0].content)
+        end = _shared(text, render((*before, shown, with_other_words, *after[1:])))
     written = _written_already(turn.answer, text[start:end])
     if not written or any(marker in text[start + written : end] for marker in _markers(format)):
         return text
@@ -83,19 +89,6 @@ def _markers(format: Format) -> Iterator[str]:
     """What stands around and in calls."""
     for node in (*format.calls.item, *format.calls.close):
         yield from (text.strip() for text in literals_of(node) if len(text.strip()) > 2)
-
-
-_OTHER: Final = "\ufdd3"  # no text has it
-
-
-def _with_other_arguments(message: Message) -> Message:
-    *calls, last = message.calls
-    return replace(message, calls=(*calls, Call(last.name, {_OTHER: _OTHER}, last.id)))
-
-
-def _with_other_words(messages: Sequence[Message]) -> Sequence[Message]:
-    first, *others = messages
-    return (replace(first, content=_OTHER + first.content), *others)
 
 
 def _shared(one: str, other: str) -> int:

@@ -79,8 +79,7 @@ class Template:
         generate: bool = True,
     ) -> str:
         """Render a conversation, adapted to this template. `generate` adds the beginning of the model's turn."""
-        conversation = _template_input(messages, tools, variables)
-        return self._render_or_raise(adapt(conversation, self.traits.adaptations), self._now, generate)
+        return self._render_or_raise(self._adapt(messages, tools, variables), self._now, generate)
 
     def render_prompt(
         self,
@@ -89,7 +88,7 @@ class Template:
         variables: Mapping[str, Any] | None = None,
     ) -> tuple[str, str]:
         """Render a conversation; also returns the end of the text that begins the model's turn ("" if there is none)."""
-        conversation = adapt(_template_input(messages, tools, variables), self.traits.adaptations)
+        conversation = self._adapt(messages, tools, variables)
         now = cache(self._now) if self._now else None  # both renderings must have the same time
         text, closed = self._render_or_raise(conversation, now, True), self._render_or_raise(conversation, now, False)
         return text, text[_shared_length(text, closed) :]
@@ -108,6 +107,12 @@ class Template:
             return text
 
         return probe_template(try_render)
+
+    def _adapt(
+        self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] | None
+    ) -> TemplateInput:
+        conversation = TemplateInput([*map(dict, messages)], [*map(dict, tools)], dict(variables or {}))
+        return adapt(conversation, self.traits.adaptations)
 
     def _render_or_raise(self, conversation: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
         try:
@@ -154,12 +159,6 @@ def _short_dates(now: Callable[[str], str]) -> Callable[[str], str]:
 def fixed_date(form: str) -> str:
     """A `now` that is always the same, for renderings that must not depend on the date."""
     return datetime(2025, 1, 1).strftime(form)
-
-
-def _template_input(
-    messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], variables: Mapping[str, Any] | None
-) -> TemplateInput:
-    return TemplateInput([dict(message) for message in messages], [dict(tool) for tool in tools], dict(variables or {}))
 
 
 def _shared_length(text: str, closed: str) -> int:

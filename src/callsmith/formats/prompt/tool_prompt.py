@@ -89,7 +89,7 @@ class ToolPrompt:
         groups = [(is_result, list(group)) for is_result, group in groupby(rest, lambda message: message.role == "tool")]
         for (is_result, group), (_, following) in zip(groups, [*groups[1:], (False, [])], strict=True):
             if not is_result:
-                shown += [_with_calls_as_text(message, format) for message in group]
+                shown += [with_calls_as_text(message, format) for message in group]
                 continue
             results = self.results.replace("{results}", _result_lines(group, calls, arguments="where needed"))
             called = following[0].calls[0].name if following and len(following[0].calls) == 1 else "" if following else only
@@ -143,7 +143,8 @@ def _stub(tool: Tool) -> str:
     properties: Mapping[str, Any] = tool.parameters.get("properties") or {}
     required = [name for name in tool.parameters.get("required") or () if name in properties]
     names = [*required, *(name for name in properties if name not in required)]
-    given = [f"{name}: {_python_type(properties[name])}{_default(properties[name], name in required)}" for name in names]
+    defaults = {name: f" = {as_object(properties[name]).get('default')!r}" for name in names if name not in required}
+    given = [f"{name}: {_python_type(properties[name])}{defaults.get(name, '')}" for name in names]
     described = [f"        {name}: {about}" for name in names if (about := _about(properties[name]))]
     about = _unquoted(tool.description.strip())
     lines = [f'    """{about}', "", "    Args:", *described, '    """'] if described else [f'    """{about}"""']
@@ -169,10 +170,6 @@ def _python_type(schema: Any) -> str:
     if isinstance(several := row.get("anyOf"), list):
         return " | ".join(dict.fromkeys(_python_type(one) for one in cast("list[Any]", several)))
     return _PYTHON_TYPES.get(str(kinds), "Any")
-
-
-def _default(schema: Any, is_required: bool) -> str:
-    return "" if is_required else f" = {as_object(schema).get('default')!r}"
 
 
 def _about(schema: Any) -> str:
@@ -214,29 +211,22 @@ def _split_earlier(messages: Sequence[Message], *, is_open: bool) -> tuple[list[
         if message.role == "user" or not exchanges:
             exchanges.append([])
         exchanges[-1].append(message)
-    kept = [exchange for exchange in exchanges[:-1] if _has_calls(exchange)]
-    words = [message for exchange in exchanges[:-1] if not _has_calls(exchange) for message in exchange]
-    rest = [message for exchange in (*kept, *exchanges[-1:]) for message in exchange]
+    rest, words = list[Message](), list[Message]()
+    for exchange in exchanges:
+        is_kept = exchange is exchanges[-1] or any(message.calls for message in exchange)
+        (rest if is_kept else words).extend(exchange)
     if not words:
         return rest, ""
     said = [f"- {message.content}" for message in words if message.role == "user"]
     answer = words[-1].content if words[-1].role == "assistant" else ""
     if is_open:
-        is_asked = answer.rstrip().endswith("?") and _is_short(exchanges[-1][0])
+        is_asked = answer.rstrip().endswith("?") and len(exchanges[-1][0].content.split()) <= _FEW_WORDS
         lines = ["Earlier in this conversation the user said:", *said, *([f"and was asked: {answer}"] if is_asked else []), ""]
     else:
         told = [f"The last answer was: {answer}"] if answer else []
         head = "Earlier in this conversation the user said this, and was answered:"
         lines = [head, *said, *told, "", "Answer only what the user says now."]
     return rest, "\n".join(("", *lines))
-
-
-def _has_calls(messages: Sequence[Message]) -> bool:
-    return any(message.calls for message in messages)
-
-
-def _is_short(message: Message) -> bool:
-    return len(message.content.split()) <= _FEW_WORDS
 
 
 def _spoken(messages: Sequence[Message]) -> Iterator[Message]:
@@ -248,7 +238,8 @@ def _spoken(messages: Sequence[Message]) -> Iterator[Message]:
             yield replace(message, calls=())
 
 
-def _with_calls_as_text(message: Message, format: Format) -> Message:
+def with_calls_as_text(message: Message, format: Format) -> Message:
+    """The message, with its calls in its text."""
     if not message.calls:
         return message
     calls = write(format, message.calls)

@@ -301,7 +301,9 @@ class _Normalizer:
                 keywords |= made
         if not types:
             return cast(Unsatisfiable, reason)
-        made = NormalSchema({} if types == DISTINCT_TYPES else {"type": _type_value(types)}, parts[0].path)
+        kinds = sorted(types)
+        named = {} if types == DISTINCT_TYPES else {"type": kinds[0] if len(kinds) == 1 else kinds}
+        made = NormalSchema(named, parts[0].path)
         made |= keywords
         made.sources, made.unenforced = keyword_paths(parts), list(dict.fromkeys(unenforced))
         open_objects = (
@@ -373,8 +375,3 @@ def _common_types(parts: list[SchemaPart], *, with_implied: bool) -> tuple[froze
     if with_implied and hinted and types == set(ALL_TYPES):
         return frozenset(hinted), True
     return frozenset(types - {"integer"} if "number" in types else types), False
-
-
-def _type_value(types: frozenset[str]) -> str | list[str]:
-    kinds = sorted(types)
-    return kinds[0] if len(kinds) == 1 else kinds

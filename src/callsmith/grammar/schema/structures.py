@@ -1,4 +1,4 @@
-"""Combine the object keywords of several schemas that apply to the same value."""
+"""Combine the array and object keywords of several schemas that apply to the same value."""
 
 import re
 from collections.abc import Sequence

@@ -27,6 +27,7 @@ from callsmith.grammar.nodes import (
     Seq,
     Until,
     UserGrammar,
+    references,
 )
 from callsmith.grammar.patterns.automaton import Automaton, TooLarge, to_automaton
 from callsmith.grammar.patterns.character_sets import ALL, SPACE, Ranges, chars, class_text, union
@@ -151,7 +152,7 @@ def _productive(start: Node, rules: Mapping[str, Node], reason: Unsatisfiable | 
     """The grammar without alternatives that no finite text matches, and without rules that nothing refers to."""
     users: dict[str, list[str]] = {}
     for name, node in rules.items():
-        for reference in set(_references(node)):
+        for reference in set(references(node)):
             users.setdefault(reference, []).append(name)
     good: set[str] = set()
     todo = list(rules)
@@ -165,12 +166,12 @@ def _productive(start: Node, rules: Mapping[str, Node], reason: Unsatisfiable | 
         raise UnsupportedSchema(reason.path, reason.keyword, f"no value fits: {reason.why}")
     used: dict[str, Node] = {}
     first = _pruned(start, good)
-    todo = _references(first)
+    todo = references(first)
     while todo:
         name = todo.pop()
         if name not in used:
             used[name] = _pruned(rules[name], good)
-            todo += _references(used[name])
+            todo += references(used[name])
     return first, used
 
 
@@ -198,18 +199,6 @@ def _pruned(node: Node, good: set[str]) -> Node:
             return Many(_pruned(node.item, good), node.least, node.most) if _is_productive(node.item, good) else Seq(())
         case _:
             return node
-
-
-def _references(node: Node) -> list[str]:
-    match node:
-        case Ref():
-            return [node.name]
-        case Seq() | Alt():
-            return [name for item in node.items for name in _references(item)]
-        case Many():
-            return _references(node.item)
-        case _:
-            return []
 
 
 # --- text ---------------------------------------------------------------------------------------------------------------------

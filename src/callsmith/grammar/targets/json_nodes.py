@@ -39,6 +39,9 @@ from callsmith.grammar.schema.normalize import normalize
 from callsmith.grammar.targets.json_text import Bound, json_characters, multiples_of, number_in, number_literal, quoted_literal
 from callsmith.grammar.values import NOTHING, item_nodes
 
+ANY_ORDER = 4  # up to so many properties may come in any order: with each of them the number of rules doubles
+_MAX_STATES = 400
+_MAX_NAME_STATES = 20_000  # for all listed names together, about one for each letter
 _TYPES = ("object", "array", "string", "number", "integer", "boolean", "null")
 
 
@@ -252,11 +255,6 @@ def _is_slow(tree: Regex) -> bool:
     return any(isinstance(one, Cat) and one.items[:1] == (ANYTHING,) for one in branches)
 
 
-ANY_ORDER = 4  # up to so many properties may come in any order: with each of them the number of rules doubles
-_MAX_STATES = 400
-_MAX_NAME_STATES = 20_000  # for all listed names together, about one for each letter
-
-
 def other_keys(schema: NormalSchema, rules: Rules) -> Iterator[tuple[Automaton, NormalSchema]]:
     """Yield the sets of keys that are not listed, each with the schema of their values: one for each pattern, and the rest."""
     extra: NormalSchema | bool = schema.get("additionalProperties", NormalSchema({}, schema.path))
@@ -304,7 +302,8 @@ class MemberRules:
         self.required = frozenset(schema.get("required", ()))
         self.least, self.most = schema.get("minProperties", 0), schema.get("maxProperties")
         first = frozenset(self.names) if len(self.names) <= ANY_ORDER else 0
-        if self._states(first) > _MAX_STATES:
+        places = len(self.names) + 1 if isinstance(first, int) else 2 ** len(first)
+        if places * (self._cap() + 1) > _MAX_STATES:
             self.rules.add_unenforced(schema, ("minProperties", "maxProperties"))
             self.least, self.most = 0, None
         start: State = (first, 0)
@@ -313,10 +312,6 @@ class MemberRules:
             make, *given = key = self._todo.pop()
             self.rules.nodes[self._made[key].name] = make(*given)
         return Alt((*ways, NOTHING)) if self._may_end(start) else Alt(tuple(ways))
-
-    def _states(self, first: int | frozenset[str]) -> int:
-        places = len(self.names) + 1 if isinstance(first, int) else 2 ** len(first)
-        return places * (self._cap() + 1)
 
     def _cap(self) -> int:
         """The number up to which members are counted."""

@@ -73,13 +73,13 @@ class _Emitter:
             case Ref():
                 return node.name
             case Pattern():
-                return f"/{_slashes(node.regex)}/"
+                return "/" + re.sub(r"(?<!\\)/", r"\\/", node.regex) + "/"
             case JsonValue():
                 return self.json(node)
             case Until():
                 return self.until(node)
             case FreeText():
-                return self.free(node)
+                return self.made(f": /{ANYTHING}/{self.excluding(node.stops)}", terminal=True)
             case UserGrammar():
                 return self.made(f": %lark {{\n{node.lark}\n}}", terminal=False)
 
@@ -103,7 +103,9 @@ class _Emitter:
             return self.node(AsWritten(node, self, self.any_order).node(cast(NormalSchema, node.schema)))
         parts = any_order(node)
         if parts is None:
-            return self.made(f": %json {json.dumps(_json_directive(node), ensure_ascii=False)}", terminal=False)
+            style = {"whitespace_flexible": False, "item_separator": node.item_separator, "key_separator": node.key_separator}
+            directive = {**for_llguidance(node.schema), "x-guidance": style}
+            return self.made(f": %json {json.dumps(directive, ensure_ascii=False)}", terminal=False)
         known = repr(node)  # a value that contains itself refers to its own rule
         if known not in self.values:
             name = self.values[known] = f"v{len(self.values)}"
@@ -144,10 +146,8 @@ class _Emitter:
         if not self.special or not self.special.search(text):
             return _quoted(text)
         pieces = self.special.split(text)
-        return " ".join(self.token(piece) if piece in self.specials else _quoted(piece) for piece in pieces if piece) or EMPTY
-
-    def token(self, text: str) -> str:
-        return f"<[{self.specials[text]}]>"
+        tokens = {piece: f"<[{self.specials[piece]}]>" for piece in pieces if piece in self.specials}
+        return " ".join(tokens.get(piece) or _quoted(piece) for piece in pieces if piece) or EMPTY
 
     def until(self, node: Until) -> str:
         close, exclusion = node.close, self.excluding(node.excluded)
@@ -178,9 +178,6 @@ class _Emitter:
         head, opened, closed, end = (self.made(f": /{piece}", terminal=True) for piece in pieces)
         return self.made(f": {head}? ({opened} {closed}?)* {end}", terminal=False)
 
-    def free(self, node: FreeText) -> str:
-        return self.made(f": /{ANYTHING}/{self.excluding(node.stops)}", terminal=True)
-
     def excluding(self, texts: Iterable[str]) -> str:
         """The condition that none of these texts occurs. One with a special token in it cannot occur anyway."""
         plain = [_escaped(text) for text in texts if not (self.special and self.special.search(text))]
@@ -203,21 +200,12 @@ def _any_of(texts: tuple[str, ...]) -> re.Pattern[str]:
     return re.compile("(" + "|".join(map(re.escape, sorted(texts, key=len, reverse=True))) + ")")
 
 
-def _json_directive(node: JsonValue) -> object:
-    style = {"whitespace_flexible": False, "item_separator": node.item_separator, "key_separator": node.key_separator}
-    return {**for_llguidance(node.schema), "x-guidance": style}
-
-
 _quoted = json.encoder.encode_basestring  # as json.dumps(ensure_ascii=False), but faster
 
 
 def _escaped(text: str) -> str:
     """Text as a regular expression between slashes."""
     return "".join(_ESCAPES.get(char, char) for char in text)
-
-
-def _slashes(regex: str) -> str:
-    return re.sub(r"(?<!\\)/", r"\\/", regex)
 
 
 _ESCAPES = {char: f"\\{char}" for char in r"\/.^$*+?()[]{}|-&~#"} | {"\n": "\\n", "\r": "\\r", "\t": "\\t"}

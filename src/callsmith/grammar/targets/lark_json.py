@@ -1,9 +1,13 @@
-"""Schemas in normal form, rewritten for llguidance: the same values, without the points where llguidance is too permissive.
+"""Schemas in normal form, rewritten for llguidance: the same values, without the points where llguidance is too permissive;
+and JSON objects whose optional properties may come in any order, where llguidance itself allows only the schema's order.
 
 - In the name of a property that is not listed it allows escapes, `"\\u0061"` for `"a"`, so that the schema of `a` can be avoided.
   In names that match a pattern it allows none: so names that are not listed are given as a pattern.
 - Its definitions of some string formats are too wide: those formats are given as patterns too.
 - Where a pattern allows all control characters it also allows `\\"` and `\\\\`, whatever the pattern says: so NUL is taken out.
+
+In any order a model can write an optional property after one that the schema lists later. Required properties stay in the
+schema's order: nothing is lost by it, and their names need not be chosen.
 """
 
 import json
@@ -29,6 +33,10 @@ OWN_FORMATS = ("time", "date", "date-time", "hostname", "ipv6")
 COUNTS = ("minProperties", "maxProperties")  # llguidance counts only where no listed property is optional
 ANY = r"[\s\S]"
 NOTHING = "[a&&b]"
+OBJECT, ARRAY = frozenset({"object"}), frozenset({"array"})
+_OBJECT: Final = frozenset({"type", "properties", "required", "additionalProperties", "$defs"})
+_ARRAY: Final = frozenset({"type", "items", "prefixItems", "minItems", "maxItems", "$defs"})
+_MAX_SCHEMAS: Final = 250  # inside one value; beyond that, the order is the schema's
 _PREFIX = re.compile(r"\^([\w-]+)")  # a pattern that only demands a prefix
 _CLASS = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])+\]", re.DOTALL)
 _CONTROL: Ranges = ((0, 0x1F),)
@@ -116,12 +124,6 @@ def _drop_nul_in(piece: str) -> str:
         return piece
     spans = [f"\\x{{{low:x}}}-\\x{{{high:x}}}" for low, high in intersection(tree.ranges, ((1, MAX_CODE_POINT),))]
     return f"[{''.join(spans)}]"
-
-
-OBJECT, ARRAY = frozenset({"object"}), frozenset({"array"})
-_OBJECT: Final = frozenset({"type", "properties", "required", "additionalProperties", "$defs"})
-_ARRAY: Final = frozenset({"type", "items", "prefixItems", "minItems", "maxItems", "$defs"})
-_MAX_SCHEMAS: Final = 250  # inside one value; beyond that, the order is the schema's
 
 
 def any_order(value: JsonValue) -> Node | None:

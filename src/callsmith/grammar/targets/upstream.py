@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from callsmith.core.errors import UsageError
-from callsmith.grammar.nodes import Alt, Grammar, Lit, Many, Node, Record, Seq, Until
+from callsmith.grammar.nodes import Alt, Grammar, Lit, Many, Node, Seq, Until, items_of
 from callsmith.grammar.targets.gbnf import to_gbnf
 from callsmith.grammar.targets.lark import to_lark
 
@@ -42,20 +42,21 @@ def for_vllm(grammar: Grammar, backend: Backend = "xgrammar", specials: Mapping[
     """The fields for vLLM. `specials` matter to guidance alone: xgrammar recognizes special tokens by their text."""
     if backend == "guidance":
         return RequestFields({"structured_outputs": {"grammar": to_lark(drop_prefix(grammar), specials)}}, grammar.unenforced)
-    tag = structural_tag(grammar)
-    if tag is not None:
-        return RequestFields({"structured_outputs": {"structural_tag": json.dumps(tag.body)}}, tag.unenforced)
-    made = to_gbnf(drop_prefix(grammar))
-    return RequestFields({"structured_outputs": {"grammar": made.text}}, made.unenforced)
+    made = _for_xgrammar(grammar, "grammar")
+    return RequestFields({"structured_outputs": made.body}, made.unenforced)
 
 
 def for_sglang(grammar: Grammar) -> RequestFields:
     """The fields for SGLang, with either of its backends that accept a grammar."""
+    return _for_xgrammar(grammar, "ebnf")
+
+
+def _for_xgrammar(grammar: Grammar, field: str) -> RequestFields:
     tag = structural_tag(grammar)
     if tag is not None:
         return RequestFields({"structural_tag": json.dumps(tag.body)}, tag.unenforced)
     made = to_gbnf(drop_prefix(grammar))
-    return RequestFields({"ebnf": made.text}, made.unenforced)
+    return RequestFields({field: made.text}, made.unenforced)
 
 
 def for_llama_server(grammar: Grammar, specials: Mapping[str, int] | None = None) -> RequestFields:
@@ -68,7 +69,8 @@ def for_llama_server(grammar: Grammar, specials: Mapping[str, int] | None = None
     if preserved := sorted(token for token in tokens if any(token in text for text in literals)):
         body["preserved_tokens"] = preserved
     if grammar.triggers:
-        triggers = [{"type": _PATTERN, "value": rf"([\s\S]*?{_escaped(text)})"} for text in grammar.triggers]
+        escaped = [re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", text) for text in grammar.triggers]  # as C++ has them
+        triggers = [{"type": _PATTERN, "value": rf"([\s\S]*?{text})"} for text in escaped]
         body |= {"grammar_lazy": True, "grammar_triggers": triggers}
     return RequestFields(body, made.unenforced)
 
@@ -142,14 +144,5 @@ def _literals(grammar: Grammar) -> Iterator[str]:
         match todo.pop():
             case Lit(text=text) | Until(close=text):
                 yield text
-            case Seq(items=items) | Alt(items=items) | Record(items=items):
-                todo += items
-            case Many(item=item):
-                todo.append(item)
-            case _:
-                pass
-
-
-def _escaped(text: str) -> str:
-    """Text as a C++ regular expression."""
-    return re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", text)
+            case node:
+                todo += items_of(node)
