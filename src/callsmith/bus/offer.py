@@ -78,7 +78,9 @@ def tool_handler(toolset: Toolset, tool: Tool) -> Handler:
                         progress: dict[str, Json] = {"stage": text or None, "current": current, "total": total}
                         yield Frame("progress", without_none(progress))
                     case Result():
-                        yield Frame("done", {"output": _output(event), "meta": {}})
+                        if not event.ok:
+                            raise BusError(event.code if event.code in STATUS else "internal_error", event.text)
+                        yield Frame("done", {"output": event.content, "meta": {}})
                         return
                     case ConfirmationNeeded():
                         raise BusError("unauthorized", f"requires_confirmation: {event.reason or tool.name}")
@@ -87,9 +89,3 @@ def tool_handler(toolset: Toolset, tool: Tool) -> Handler:
         raise BusError("internal_error", f"{tool.name} ended without a result")
 
     return handle
-
-
-def _output(result: Result) -> Json:
-    if result.ok:
-        return result.content
-    raise BusError(result.code if result.code in STATUS else "internal_error", result.text)

@@ -11,7 +11,7 @@ import logging
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
-from typing import Any, cast
+from typing import Any
 
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
@@ -72,7 +72,8 @@ def bound_tool(
 
 def tool_of(descriptor: Descriptor) -> Tool:
     """A tool for a capability of which nothing else is known: what its `params` and its `input` take are its parameters."""
-    parts = {part: _part(descriptor.request_schema, part) for part in ("params", "input")}
+    said: Any = descriptor.request_schema.get("properties", {})
+    parts: dict[str, Any] = {part: said[part] if isinstance(said.get(part), dict) else {} for part in ("params", "input")}
     params, given = (parts[part].get("properties", {}) for part in ("params", "input"))
     if clash := sorted(set(params) & set(given)):
         raise UsageError(f"{descriptor.name} takes {clash[0]!r} in params and in input: bind it by hand")
@@ -104,11 +105,6 @@ def _tool_or_none(descriptor: Descriptor) -> Tool | None:
     except UsageError as error:
         _log.warning("%s can be no tool: %s", descriptor.name, error)
         return None
-
-
-def _part(schema: Schema, part: str) -> Mapping[str, Any]:
-    found = schema.get("properties", {}).get(part, {})
-    return cast(Mapping[str, Any], found) if isinstance(found, dict) else {}
 
 
 class CapabilityTools:

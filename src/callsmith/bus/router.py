@@ -124,8 +124,11 @@ class Router:
         self, offers: Sequence[Offer], name: str, version: Version, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]
     ) -> list[Offer]:
         """The offers that can answer a call, the best first. A BusError says why there is none."""
-        if len(offers) == 1 and self._is_fit(offers[0], version, params, tests):  # the way of most calls
-            return [offers[0]]
+        if len(offers) == 1:  # the way of most calls
+            offer = offers[0]
+            fits = satisfies(offer.descriptor.version, version) and _fits(offer, params, tests)
+            if fits and self.health(offer).is_available(time.monotonic()):
+                return [offer]
         if not offers:
             raise BusError("not_found", f"nobody offers {name}")
         fitting = [one for one in offers if satisfies(one.descriptor.version, version)]
@@ -134,7 +137,8 @@ class Router:
             raise BusError("schema_mismatch", f"{write_reference(name, version)} is not offered, but {known}")
         able = [one for one in fitting if _fits(one, params, tests)]
         if not able:
-            raise BusError("not_found", f"nobody offers {name} with {_shorten(params)}; there is {_values(fitting, params)}")
+            wanted = ", ".join(f"{key}={str(value)[:60]!r}" for key, value in list(params.items())[:5])
+            raise BusError("not_found", f"nobody offers {name} with {wanted}; there is {_values(fitting, params)}")
         now = time.monotonic()
         available = [one for one in able if self.health(one).is_available(now)]
         if not available:
@@ -142,13 +146,6 @@ class Router:
                 "partition", f"all providers of {name} have failed too often and are left alone for a while", seconds=30
             )
         return available if len(available) == 1 else sorted(available, key=self._cost)
-
-    def _is_fit(self, offer: Offer, version: Version, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]) -> bool:
-        return (
-            satisfies(offer.descriptor.version, version)
-            and _fits(offer, params, tests)
-            and self.health(offer).is_available(time.monotonic())
-        )
 
     def _cost(self, offer: Offer) -> float:
         health, capacity = self.health(offer), offer.descriptor.max_concurrent
@@ -171,10 +168,6 @@ class Router:
 def _fits(offer: Offer, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]) -> bool:
     test = tests.get(offer.descriptor.reference, offers_params) if tests and offer.is_local else offers_params
     return test(offer.descriptor.params, params)
-
-
-def _shorten(params: Mapping[str, Json]) -> str:
-    return ", ".join(f"{name}={str(value)[:60]!r}" for name, value in list(params.items())[:5])
 
 
 def _values(offers: Sequence[Offer], params: Mapping[str, Json]) -> str:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any as AnyType
 
 from callsmith.core.errors import UsageError
@@ -48,13 +49,13 @@ def literal_text(nodes: Nodes) -> str:
     return _CallWriter(Calls(), Call(""), 0).text(nodes)
 
 
+@dataclass(frozen=True, slots=True)
 class _CallWriter:
     """Writes one call. `index` is its number in the turn."""
 
-    def __init__(self, part: Calls, call: Call, index: int) -> None:
-        self.part = part
-        self.call = call
-        self.index = index
+    part: Calls
+    call: Call
+    index: int
 
     def text(self, nodes: Nodes) -> str:
         return "".join(self._node(node) for node in nodes)

@@ -35,7 +35,7 @@ async def test_the_ping_that_ends_a_subscription_comes_after_its_end() -> None:
         await connection.open()
         await connection.subscribe("calls", lambda message: None)
         for _ in range(20):  # what closely follows is written later, together
-            connection.publish("beat", b"x")
+            connection.publish("beat", b"x", "beat")
         del recording.lines[:]
         await connection.unsubscribe("calls")
         await connection.close()

@@ -64,7 +64,7 @@ class Nodes:
 
     async def publish(self, subject: str, value: Any, *, by: Identity | None = None, what: str = "", reply: str = "") -> None:
         payload = value if isinstance(value, bytes) else json.dumps(value).encode()
-        headers = {SIGNATURE: by.sign(bytes_to_sign(what, payload) if what else payload)} if by else None
+        headers = {SIGNATURE: by.sign(bytes_to_sign(what, payload))} if by else None
         await self.other.publish(subject, payload, reply=reply, headers=headers)
 
     async def settle(self) -> None:

@@ -40,12 +40,12 @@ def test_amounts_are_converted_however_the_units_are_spelled(amount: float, sour
     assert convert_units(amount, source, target) == expected
 
 
-KNOWN = sorted({unit.symbol: unit for unit in units._known_units().symbols.values()}.values(), key=lambda unit: unit.symbol)
+KNOWN = sorted({unit.symbol: unit for unit in units._known_units()[0].values()}.values(), key=lambda unit: unit.symbol)
 
 
 @pytest.mark.parametrize("unit", KNOWN, ids=lambda unit: unit.symbol)
 def test_every_unit_goes_to_the_first_of_its_quantity_and_back(unit: units.Unit):
-    first = next(symbol for symbol in units._known_units().symbols.values() if symbol.quantity == unit.quantity)
+    first = next(symbol for symbol in units._known_units()[0].values() if symbol.quantity == unit.quantity)
     there = convert_units(300, unit.symbol, first.symbol).split(" = ")[1].removesuffix(f" {first.symbol}")
     back = convert_units(float(there), first.symbol, unit.symbol).split(" = ")[1].removesuffix(f" {unit.symbol}")
     assert float(back) == pytest.approx(300, rel=1e-8)
@@ -53,7 +53,7 @@ def test_every_unit_goes_to_the_first_of_its_quantity_and_back(unit: units.Unit)
 
 def test_two_units_share_a_spelling_only_where_case_tells_them_apart():
     meant = defaultdict[str, set[str]](set)
-    for name, unit in units._known_units().symbols.items():
+    for name, unit in units._known_units()[0].items():
         meant[units._spelling(name)].add(unit.symbol)
     assert {name: units for name, units in meant.items() if len(units) > 1} == {
         "b": {"B", "bit"},

@@ -16,16 +16,13 @@ from callsmith.bus.nats.messages import (
     PART,
     NatsMessage,
     Subjects,
-    bytes_to_sign,
     decode,
     encode,
     is_from,
-    sign_headers,
 )
 from callsmith.bus.nats.neighbours import Neighbours, offer_digest
 from callsmith.bus.nats.serving import MOST_BYTES
 from callsmith.bus.port import Offer, Receive
-from callsmith.bus.trust.identity import Identity
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, write_envelope
 from callsmith.wire.capability.errors import BusError
@@ -112,7 +109,7 @@ class IncomingAnswer:
         """The frame that is whole with this message."""
         part = message.headers.get(PART, "")
         if self.is_accepted:
-            if not is_from(self.node, message, bytes_to_sign(f"reply {self._request_id} {part}", message.data)):
+            if not is_from(self.node, message, f"reply {self._request_id} {part}"):
                 return None
             if part:
                 return self._join_part(part, message.data)
@@ -121,7 +118,7 @@ class IncomingAnswer:
         node = entries.get("node")
         if not isinstance(node, str) or part or (node != self.node if self.node else not self._may_answer(node)):
             return None
-        if not is_from(node, message, bytes_to_sign(f"reply {self._request_id} ", message.data)):
+        if not is_from(node, message, f"reply {self._request_id} "):
             return None
         self.node, self.is_accepted = node, True
         return read_frame(entries)
@@ -142,11 +139,10 @@ class IncomingAnswer:
 class OutgoingCalls:
     """The calls that this node makes of others."""
 
-    def __init__(self, connection: NatsConnection, subjects: Subjects, neighbours: Neighbours, identity: Identity | None) -> None:
+    def __init__(self, connection: NatsConnection, subjects: Subjects, neighbours: Neighbours) -> None:
         self._connection = connection
         self._subjects = subjects
         self._neighbours = neighbours
-        self._identity = identity
         self._prefix = subjects.replies(token_hex(16))
         self._numbers = count(1)
         self._answers: dict[str, IncomingAnswer] = {}  # by the subject of their messages
@@ -224,7 +220,7 @@ class OutgoingCalls:
         subject = f"{self._prefix}{number}"
         self._answers[subject] = answer
         try:
-            self._connection.publish(where, payload, subject, sign_headers(self._identity, payload))
+            self._connection.publish(where, payload, "", reply=subject)
             call.is_ended = False
             yield call
         finally:
@@ -257,8 +253,7 @@ class OutgoingCalls:
         """Send something to the node at which a call runs; if that cannot be done, the call ends by itself."""
         payload = encode({**message, "id": call.request_id, "from": call.envelope.sender, "n": next(call.numbers)})
         with suppress(BusError):
-            headers = sign_headers(self._identity, bytes_to_sign("control", payload))
-            self._connection.publish(self._subjects.control(call.answer.node), payload, "", headers)
+            self._connection.publish(self._subjects.control(call.answer.node), payload, "control")
 
 
 @dataclass(slots=True)

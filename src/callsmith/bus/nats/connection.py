@@ -6,8 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, cast
 
-from callsmith.bus.nats.messages import NatsMessage
+from callsmith.bus.nats.messages import PART, SIGNATURE, NatsMessage, bytes_to_sign
 from callsmith.bus.port import Disconnected
+from callsmith.bus.trust.identity import Identity
 from callsmith.core.errors import MissingExtra
 from callsmith.wire.capability.errors import BusError
 
@@ -42,7 +43,7 @@ class _Client(Client):
         self._written_at = 0.0
         self._will_write = False
 
-    def send(self, subject: str, payload: bytes, reply: str, headers: Mapping[str, str] | None) -> None:
+    def send(self, subject: str, payload: bytes, reply: str, headers: Mapping[str, str]) -> None:
         """Send a message. `publish` does the same, in four coroutines."""
         to = f"{subject} {reply}" if reply else subject
         if headers:
@@ -93,10 +94,20 @@ class _Client(Client):
 
 
 class NatsConnection:
-    """A connection to one of these servers. While it is away, nothing is sent, and nothing is kept to be sent later."""
+    """A connection to one of these servers. While it is away, nothing is sent, and nothing is kept to be sent later.
 
-    def __init__(self, urls: Sequence[str], *, on_lost: Callable[[], None], on_return: Callable[[], None]) -> None:
-        self._urls = list(urls)
+    What is sent is signed with the `identity`, if the node has one.
+    """
+
+    def __init__(
+        self,
+        urls: Sequence[str],
+        identity: Identity | None = None,
+        *,
+        on_lost: Callable[[], None],
+        on_return: Callable[[], None],
+    ) -> None:
+        self._urls, self._identity = list(urls), identity
         self._on_lost = on_lost
         self._on_return = on_return
         self._client = _Client()
@@ -161,10 +172,13 @@ class NatsConnection:
             await (subscription.drain() if self.is_up else subscription.unsubscribe())
         self._client.takers.pop(subscription, None)
 
-    def publish(self, subject: str, payload: bytes, reply: str = "", headers: Mapping[str, str] | None = None) -> None:
-        """Send a message; a BusError partition if that cannot be done now."""
+    def publish(self, subject: str, payload: bytes, what: str | None, *, reply: str = "", part: str = "") -> None:
+        """Send a message; a BusError partition if that cannot be done now. `what` it is, for its signature; None: it has none."""
         if not self._client.is_connected:
             raise Disconnected(LOST)
+        headers = {PART: part} if part else {}
+        if self._identity is not None and what is not None:
+            headers[SIGNATURE] = self._identity.sign(bytes_to_sign(what, payload))
         self._client.send(subject, payload, reply, headers)
 
     async def is_back(self, seconds: float) -> bool:

@@ -22,7 +22,7 @@ from functools import lru_cache
 from hashlib import sha256
 from typing import cast
 
-from callsmith.bus.trust.identity import Identity, verify_signature
+from callsmith.bus.trust.identity import verify_signature
 from callsmith.core.errors import MissingExtra
 from callsmith.core.values import Json
 from callsmith.wire.capability.errors import BusError
@@ -77,29 +77,25 @@ def decode(data: bytes) -> dict[str, Json]:
     return cast(dict[str, Json], value)
 
 
-def sign_headers(identity: Identity | None, data: bytes, headers: dict[str, str] | None = None) -> dict[str, str] | None:
-    """The headers of a message, with the signature over these bytes if the node has an identity."""
-    return headers if identity is None else {**(headers or {}), SIGNATURE: identity.sign(data)}
-
-
 def is_signing(node: str) -> bool:
     """Whether a node has an identity, and signs all that it sends."""
     return node.startswith(_SIGNING)
 
 
-def is_from(node: str, message: NatsMessage, data: bytes) -> bool:
-    """Whether the message is from this node, as far as that can be known: only nodes with an identity sign."""
+def is_from(node: str, message: NatsMessage, what: str) -> bool:
+    """Whether the message is what it seems and from this node, as far as that can be known: only nodes with an identity sign."""
     if not is_signing(node):
         return True
     try:
-        verify_signature(node, data, message.headers.get(SIGNATURE, ""))
+        verify_signature(node, bytes_to_sign(what, message.data), message.headers.get(SIGNATURE, ""))
     except BusError:
         return False
     return True
 
 
 def bytes_to_sign(what: str, payload: bytes) -> bytes:
-    return f"{what}\n".encode("utf-8", "surrogatepass") + payload
+    """What is signed of a message; `what` it is comes first, unless it is a call."""
+    return f"{what}\n".encode("utf-8", "surrogatepass") + payload if what else payload
 
 
 def digest(data: bytes) -> str:

@@ -14,19 +14,15 @@ from msgspec.structs import replace
 from callsmith.bus.flow import FlowControl
 from callsmith.bus.nats.connection import NatsConnection
 from callsmith.bus.nats.messages import (
-    PART,
     SIGNATURE,
     NatsMessage,
     Subjects,
-    bytes_to_sign,
     decode,
     encode,
     is_from,
-    sign_headers,
 )
 from callsmith.bus.nats.neighbours import Neighbours
 from callsmith.bus.port import Receiver
-from callsmith.bus.trust.identity import Identity
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.values import Json
@@ -54,7 +50,6 @@ class Replies:
     _subject: str
     _request_id: str
     _node: str
-    _identity: Identity | None
     _is_named: bool = False
 
     def accept(self) -> None:
@@ -89,10 +84,7 @@ class Replies:
         return encode(entries)
 
     def _publish(self, payload: bytes, part: str = "") -> None:
-        headers = {PART: part} if part else None
-        if self._identity is not None:  # else nothing is copied to be signed
-            headers = sign_headers(self._identity, bytes_to_sign(f"reply {self._request_id} {part}", payload), headers)
-        self._connection.publish(self._subject, payload, "", headers)
+        self._connection.publish(self._subject, payload, f"reply {self._request_id} {part}", part=part)
 
 
 @dataclass(eq=False)
@@ -103,7 +95,6 @@ class Serving:
     _subjects: Subjects
     _neighbours: Neighbours
     _node: str
-    _identity: Identity | None
     _authenticate: Authenticate
     _receiver: Receiver
     _most_calls: int
@@ -130,7 +121,7 @@ class Serving:
         running = self._running.get((cast(str, sender), cast(str, request_id)))
         if running is None or not isinstance(number, int) or number <= running.latest:
             return
-        if running.is_signed and not is_from(running.sender, message, bytes_to_sign("control", message.data)):
+        if running.is_signed and not is_from(running.sender, message, "control"):
             return
         running.latest = number
         running.control(data)
@@ -185,7 +176,7 @@ class Serving:
         return envelope if late < _QUICK else replace(envelope, seconds=envelope.seconds - late)
 
     async def _answer(self, message: NatsMessage, envelope: Envelope, authority: Authority, running: "_Running") -> None:
-        replies = Replies(self._connection, message.reply, envelope.request_id, self._node, self._identity)
+        replies = Replies(self._connection, message.reply, envelope.request_id, self._node)
         loop = asyncio.get_running_loop()
         self._accept_later(replies, loop.time() + ACCEPT_AFTER)
         deadline = loop.time() + (envelope.seconds or _SEND_SECONDS)
@@ -229,7 +220,7 @@ class Serving:
             replies.send(frame)
 
     def _fail(self, message: NatsMessage, error: BusError) -> None:
-        replies = Replies(self._connection, message.reply, _id_of(message), self._node, self._identity)
+        replies = Replies(self._connection, message.reply, _id_of(message), self._node)
         try:
             replies.send(error_frame(error, 1))
         except BusError as lost:

@@ -26,11 +26,9 @@ from callsmith.bus.nats.messages import (
     QUEUE,
     NatsMessage,
     Subjects,
-    bytes_to_sign,
     is_from,
     is_signing,
     node_digest,
-    sign_headers,
 )
 from callsmith.bus.nats.neighbours import (
     BEAT_SECONDS,
@@ -90,8 +88,8 @@ class NatsTransport:
         self._subjects = Subjects(community)
         self._neighbours = Neighbours(peers)
         urls = urls.split(",") if isinstance(urls, str) else urls
-        self._connection = NatsConnection(urls, on_lost=self._on_lost, on_return=self._on_return)
-        self._calls = OutgoingCalls(self._connection, self._subjects, self._neighbours, identity)
+        self._connection = NatsConnection(urls, identity, on_lost=self._on_lost, on_return=self._on_return)
+        self._calls = OutgoingCalls(self._connection, self._subjects, self._neighbours)
         self._serving: Serving | None = None
         self._descriptors: Sequence[Descriptor] = ()
         self._subscribed: set[str] = set()  # to calls that are shared
@@ -117,7 +115,6 @@ class NatsTransport:
             subjects,
             self._neighbours,
             self._node,
-            self._identity,
             self._authenticate,
             receiver,
             self._most_calls,
@@ -125,7 +122,7 @@ class NatsTransport:
         await self._calls.open()
         await connection.subscribe(subjects.offers, self._take_offers)
         await connection.subscribe(subjects.beats, self._take_beat)
-        connection.publish(subjects.who, b"")
+        connection.publish(subjects.who, b"", None)
         if self._calls_only:
             await asyncio.sleep(DISCOVERY_SECONDS)
             return
@@ -212,9 +209,7 @@ class NatsTransport:
         self._last_announcement = time.monotonic()
         self._published.append(self._revision)
         payload = write_announcement(self._node, self._revision, time.time(), self._descriptors, is_gone=is_gone)
-        self._connection.publish(
-            self._subjects.offers, payload, "", sign_headers(self._identity, bytes_to_sign("offers", payload))
-        )
+        self._connection.publish(self._subjects.offers, payload, "offers")
 
     async def _beat(self) -> None:
         """Every second: say that this node is there, and see who is not."""
@@ -225,8 +220,7 @@ class NatsTransport:
                     await self._connection.reopen()
                 if self._connection.is_up:
                     beat = f"{self._revision} {time.time()}".encode()
-                    headers = sign_headers(self._identity, bytes_to_sign("beat", beat))
-                    self._connection.publish(self._subjects.beat(self._node), beat, "", headers)
+                    self._connection.publish(self._subjects.beat(self._node), beat, "beat")
                     self._leave_alone(self._neighbours.list_silent(asyncio.get_running_loop().time()), "is not heard of any more")
 
     def _leave_alone(self, nodes: Sequence[str], why: str) -> None:
@@ -242,7 +236,7 @@ class NatsTransport:
     def _take_offers(self, message: NatsMessage) -> None:
         announcement = read_announcement(message.data, self._counts)
         node = announcement.node
-        if not is_from(node, message, bytes_to_sign("offers", message.data)):
+        if not is_from(node, message, "offers"):
             return
         if node == self._node:
             self._has_twin |= announcement.revision not in self._published and not announcement.is_gone
@@ -262,7 +256,7 @@ class NatsTransport:
             return
         known = self._neighbours.get(digest)
         revision, at = map(float, message.data.split())
-        if known is not None and is_from(known.node, message, bytes_to_sign("beat", message.data)):
+        if known is not None and is_from(known.node, message, "beat"):
             known.hear(at, asyncio.get_running_loop().time(), time.time())
             if known.revision >= revision:
                 return
@@ -274,7 +268,7 @@ class NatsTransport:
     def _ask(self, who: bytes) -> None:
         """Have all nodes, or one, say what they offer."""
         with suppress(BusError):  # when the connection is back, everything is announced anew
-            self._connection.publish(self._subjects.who, who)
+            self._connection.publish(self._subjects.who, who, None)
 
     def _take_question(self, message: NatsMessage) -> None:
         if message.data in (b"", node_digest(self._node).encode()) and not self._is_answering:

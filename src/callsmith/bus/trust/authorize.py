@@ -59,7 +59,9 @@ class ReplayWindow:
         with self._lock:
             ids = self._ids.get(room)
             if ids is None:
-                self._sweep(now)
+                if len(self._ids) >= self._next_sweep:  # forget those of whom all is stale; each time there are twice as many
+                    self._ids = {room: ids for room, ids in self._ids.items() if max(ids.values(), default=0.0) >= now}
+                    self._next_sweep = max(64, 2 * len(self._ids))
                 ids = self._ids[room] = {}
             while ids and ids[oldest := next(iter(ids))] < now:
                 del ids[oldest]
@@ -68,12 +70,6 @@ class ReplayWindow:
             if len(ids) >= self._most:
                 raise BusError("rate_limited", "too many signed calls in a short time", seconds=1)
             ids[digest] = timestamp + _SECONDS
-
-    def _sweep(self, now: float) -> None:
-        """Forget those of whom all is stale; each time there are twice as many."""
-        if len(self._ids) >= self._next_sweep:
-            self._ids = {room: ids for room, ids in self._ids.items() if max(ids.values(), default=0.0) >= now}
-            self._next_sweep = max(64, 2 * len(self._ids))
 
 
 class Authorizer:
@@ -120,7 +116,10 @@ class Authorizer:
             verify_signature(presenter, signed, signature)
         verified = self._verifier.verify(envelope.token, presenter) if envelope.token else None
         if signature:
-            self._replays.accept(presenter, envelope.request_id, envelope.timestamp, room=self._room(presenter, verified))
+            # Whose room for ids of requests it takes: the sender's, that of the first token, or that of all strangers.
+            room = "" if verified is None else f"{verified.root.iss} {verified.root.jti}"
+            room = presenter if presenter in self._nodes or presenter == self._node else room
+            self._replays.accept(presenter, envelope.request_id, envelope.timestamp, room=room)
         if verified is not None:
             authority = self._with_token(envelope, verified, presenter)
         elif presenter:
@@ -141,12 +140,6 @@ class Authorizer:
         """
         if authority.token and authority.trust != "self":
             self._verifier.check(authority.token, capability, version, params)
-
-    def _room(self, sender: str, verified: VerifiedToken | None) -> str:
-        """Whose room for ids of requests a call takes: the sender's, that of the first token, or that of all strangers."""
-        if sender in self._nodes or sender == self._node:
-            return sender
-        return "" if verified is None else f"{verified.root.iss} {verified.root.jti}"
 
     def _without_token(self, envelope: Envelope) -> Authority:
         if self._community and envelope.community not in ("", self._community):

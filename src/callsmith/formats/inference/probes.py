@@ -12,7 +12,7 @@ from itertools import takewhile
 from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Call, Message, Request, Result, Schema, Tool
 from callsmith.formats.algebra import ARGS, NAME, Calls, Format, obj
-from callsmith.formats.prompt.prompt import prompt_for
+from callsmith.formats.prompt.prompt import Prompt, prompt_for
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.markers import CONTROL_TOKENS
 
@@ -144,15 +144,13 @@ class RenderedTurns:
     @cached_property
     def opened(self) -> str:
         """The end of the prompt that begins the model's turn."""
-        try:
-            return prompt_for(Request((QUESTION,)), TOOLS, self.template, PLACEHOLDER_FORMAT).opened
-        except CallsmithError:
-            return ""
+        prompt = self._prompt(QUESTION)
+        return prompt.opened if prompt else ""
 
     @cached_property
     def _end_of_turn(self) -> str:
         """The first token after a plain answer that another message follows."""
-        text = self._text_of((QUESTION, Message.assistant(TEXT), Message.user(THOUGHT))) or ""
+        text = self._text_of(QUESTION, Message.assistant(TEXT), Message.user(THOUGHT)) or ""
         between = text.partition(TEXT)[2].partition(THOUGHT)[0]
         return next((found[0] for found in TOKEN.finditer(between) if found[0].strip()), "")
 
@@ -163,14 +161,18 @@ class RenderedTurns:
     def _render(self, probe: ProbeTurn) -> str | None:
         messages = [QUESTION, Message.assistant(probe.text, reasoning=probe.thought, calls=probe.calls)]
         results = [Message.tool(Result(call.id, call.name, "Granted.")) for call in probe.calls if self.with_results]
-        return self._text_of((*messages, *results))
+        return self._text_of(*messages, *results)
 
-    def _text_of(self, messages: tuple[Message, ...]) -> str | None:
+    def _text_of(self, *messages: Message) -> str | None:
+        prompt = self._prompt(*messages)
+        return prompt and prompt.text.removesuffix(prompt.opened)
+
+    def _prompt(self, *messages: Message) -> Prompt | None:
+        """The prompt that the template makes of messages; None if it refuses them."""
         try:
-            prompt = prompt_for(Request(messages), TOOLS, self.template, PLACEHOLDER_FORMAT)
+            return prompt_for(Request(messages), TOOLS, self.template, PLACEHOLDER_FORMAT)
         except CallsmithError:
             return None
-        return prompt.text.removesuffix(prompt.opened)
 
 
 def shared_start(one: str, other: str) -> int:

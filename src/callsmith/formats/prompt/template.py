@@ -100,7 +100,12 @@ class Template:
 
         def try_render(conversation: TemplateInput) -> str | None:
             nonlocal taken
-            text = self._try_render(conversation)
+            try:
+                text = self._render(conversation, self._now or fixed_date, True)
+            except TooManySteps as error:
+                raise _failure(error) from error
+            except FAILURES:
+                text = None
             taken += spent()
             if taken > MOST_STEPS_PROBING:
                 raise _failure(TooManySteps("it takes too long with made-up conversations"))
@@ -121,14 +126,6 @@ class Template:
             raise UsageError(f"the model's chat template refuses the conversation: {error}", field="messages") from error
         except FAILURES as error:
             raise _failure(error) from error
-
-    def _try_render(self, conversation: TemplateInput) -> str | None:
-        try:
-            return self._render(conversation, self._now or fixed_date, True)
-        except TooManySteps as error:
-            raise _failure(error) from error
-        except FAILURES:
-            return None
 
     def _render(self, conversation: TemplateInput, now: Callable[[str], str] | None, generate: bool) -> str:
         name = "tool_use" if conversation.tools and "tool_use" in self._sources else "default"

@@ -42,7 +42,7 @@ from callsmith.grammar.schema.normal_form import (
     with_keyword,
 )
 from callsmith.grammar.schema.scalars import number_keywords, string_keywords
-from callsmith.grammar.schema.structures import array_keywords, object_keywords
+from callsmith.grammar.schema.structures import ObjectKeywords, array_keywords
 
 SCALAR_TYPES = ("string", "integer", "number", "boolean", "null")
 MAX_ALTERNATIVES = 64  # of one union, after those of several keywords are multiplied
@@ -334,7 +334,7 @@ class _Normalizer:
             case "array":
                 return array_keywords(self, parts, unenforced)
             case "object":
-                return object_keywords(self, parts, unenforced)
+                return ObjectKeywords(self, parts, unenforced).combine()
             case _:
                 return {}
 

@@ -93,15 +93,8 @@ def _unenforced_of_items(parts: list[SchemaPart], most: int | None, sees_all: bo
 TRACKED, COUNTED = 56, 255
 
 
-def object_keywords(
-    normalizer: Normalizer, parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords
-) -> dict[str, Any] | Unsatisfiable:
-    """The combined keywords, or why no object fits. What is not enforced is added to `unenforced`."""
-    return _ObjectKeywords(normalizer, parts, unenforced).combine()
-
-
-class _ObjectKeywords:
-    """The keywords of an object while they are being combined."""
+class ObjectKeywords:
+    """The keywords of an object while they are being combined. What is not enforced is added to `unenforced`."""
 
     def __init__(self, normalizer: Normalizer, parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords) -> None:
         self.normalizer, self.parts, self.unenforced = normalizer, parts, unenforced

@@ -68,7 +68,9 @@ async def elicit(ask: Ask, question: ElicitationRequest) -> "types.ElicitResult 
             reply = await ask(asked)
             if reply.action != "accept" or question.url:
                 return types.ElicitResult(action=reply.action)
-            content: Any = {**_defaults(schema), **reply.content}
+            properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties") or {})
+            defaults = {name: one["default"] for name, one in properties.items() if "default" in one}
+            content: Any = {**defaults, **reply.content}
             if not (complaints := _complaints(schema, content)):
                 return types.ElicitResult(action="accept", content=content)
             asked = replace(question, message=f"{question.message} (The answer did not fit: {'; '.join(complaints)})")
@@ -76,11 +78,6 @@ async def elicit(ask: Ask, question: ElicitationRequest) -> "types.ElicitResult 
         _log.warning("MCP server %s asked for input, and no person could be asked: %r", question.server, error)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="nobody could be asked")
     return types.ElicitResult(action="cancel")
-
-
-def _defaults(schema: Schema) -> dict[str, Json]:
-    properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties") or {})
-    return {name: schema["default"] for name, schema in properties.items() if "default" in schema}
 
 
 def _complaints(schema: Schema, content: Mapping[str, Json]) -> list[str]:

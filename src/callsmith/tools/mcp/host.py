@@ -117,7 +117,9 @@ class McpHost(Routed):
         routes: dict[str, Route] = {}
         hidden: list[tuple[str, str]] = []
         for server, tool in listed:
-            name = self._name(server.config, tool)
+            prefix = server.config.prefix  # "auto": only where there are several servers
+            is_prefixed = prefix == "always" or (prefix == "auto" and len(servers) > 1)
+            name = api_name(f"{server.config.name}_{tool.name}" if is_prefixed else tool.name)
             if name not in routes:
                 routes[name] = Route(server, tool)
             else:
@@ -137,8 +139,3 @@ class McpHost(Routed):
         for server, why in self._remarks:
             if (server, why) not in known:
                 _log.warning("MCP server %s: %s", server, why)
-
-    def _name(self, config: ServerConfig, tool: Tool) -> str:
-        """The tool's name here; with several servers it begins with the name of its own, unless `prefix` is "never"."""
-        is_prefixed = config.prefix == "always" or (config.prefix == "auto" and len(self._servers) > 1)
-        return api_name(f"{config.name}_{tool.name}" if is_prefixed else tool.name)

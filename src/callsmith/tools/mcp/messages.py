@@ -78,7 +78,7 @@ class MessageBounds:
         if not isinstance(document, dict):
             return ValueError("not a message: no object")
         message = cast("dict[str, Any]", document)
-        if not has_at_most(message, MOST_PARTS):
+        if size_of(message, MOST_PARTS, per_value=1, per_character=0) > MOST_PARTS:
             return self._refuse(_ID.match(line), self.too_many_parts())
         kind = types.JSONRPCError if "error" in message else types.JSONRPCResponse
         if "method" in message:
@@ -129,11 +129,6 @@ def _bounded_stream(stream: "httpx2.AsyncByteStream", bounds: MessageBounds, by_
             await stream.aclose()
 
     return Bounded()
-
-
-def has_at_most(value: Json, most: int) -> bool:
-    """Whether a JSON value has at most so many values in it; no more are looked at."""
-    return size_of(value, most, per_value=1, per_character=0) <= most
 
 
 def size_of(value: Json, most: int, *, per_value: int = 16, per_character: int = 1) -> int:

@@ -2,7 +2,7 @@
 
 import math
 import re
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from difflib import get_close_matches
 from functools import cache
 
@@ -152,39 +152,32 @@ def convert_units(amount: float, from_unit: str, to_unit: str) -> str:
 
 
 def _unit(given: str) -> Unit:
-    known, spelled = _known_units(), _spelling(given)
-    unit = known.symbols.get(given.strip()) or known.spellings.get(spelled)
+    (symbols, spellings), spelled = _known_units(), _spelling(given)
+    unit = symbols.get(given.strip()) or spellings.get(spelled)
     if unit is not None:
         return unit
-    near = get_close_matches(spelled[:50], known.spellings, n=1)
-    meant = f"; did you mean {known.spellings[near[0]].symbol}?" if near else "."
+    near = get_close_matches(spelled[:50], spellings, n=1)
+    meant = f"; did you mean {spellings[near[0]].symbol}?" if near else "."
     listed = "; ".join(f"{quantity}: {_symbols(quantity)}" for quantity in _TABLE)
     raise ValueError(f"there is no unit {given[:50]!r} here{meant} Known are {listed}")
 
 
 def _symbols(quantity: str) -> str:
-    return ", ".join(unit.symbol for unit in dict.fromkeys(_known_units().symbols.values()) if unit.quantity == quantity)
-
-
-@dataclass(frozen=True, slots=True)
-class _Units:
-    """The units by what they may be called: exactly as in the table, and however people spell that."""
-
-    symbols: dict[str, Unit] = field(default_factory=dict[str, Unit])
-    spellings: dict[str, Unit] = field(default_factory=dict[str, Unit])
+    return ", ".join(unit.symbol for unit in dict.fromkeys(_known_units()[0].values()) if unit.quantity == quantity)
 
 
 @cache
-def _known_units() -> _Units:
-    known = _Units()
+def _known_units() -> tuple[dict[str, Unit], dict[str, Unit]]:
+    """The units by what they may be called: exactly as in the table, and however people spell that."""
+    symbols, spellings = dict[str, Unit](), dict[str, Unit]()
     for quantity, lines in _TABLE.items():
         for line in lines.strip().splitlines():
             symbol, numbers, others = (part.strip() for part in line.split("|"))
             unit = Unit(symbol, quantity, *map(float, numbers.split()))
             for name in (symbol, *filter(None, others.split(", "))):
-                known.symbols.setdefault(name, unit)
-                known.spellings.setdefault(_spelling(name), unit)
-    return known
+                symbols.setdefault(name, unit)
+                spellings.setdefault(_spelling(name), unit)
+    return symbols, spellings
 
 
 def _spelling(name: str) -> str:
