@@ -43,7 +43,7 @@ class BusModel:
     It is asked with the authority that is given here, or else with that of the call being handled.
     """
 
-    def __init__(self, bus: Bus, name: str = "", *, authority: Authority | None = None) -> None:
+    def __init__(self, bus: CapabilityBus, name: str = "", *, authority: Authority | None = None) -> None:
         self._bus = bus
         self._name = name
         self._authority = authority

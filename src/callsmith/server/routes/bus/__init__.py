@@ -11,7 +11,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 from starlette.websockets import WebSocket
 
-from callsmith.bus.listing import write_descriptor
+from callsmith.bus.descriptor import write_descriptor
 from callsmith.bus.port import Offer
 from callsmith.bus.trace import CallTrace
 from callsmith.core.capability.authority import is_trusted
