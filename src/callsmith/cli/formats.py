@@ -259,8 +259,8 @@ def _template(source: str) -> "Template":
     entry = catalogue().get(source)
     if entry is None and not source.endswith(".gguf") and not path.exists():
         raise UsageError(f"there is no file {source}, and no model of that name; models: {', '.join(catalogue())}")
-    if entry and entry.chat_template:
-        return Template(entry.chat_template)
+    if entry and entry.template:
+        return Template(entry.template)
     import asyncio
 
     from callsmith.engines import open_engine

@@ -151,7 +151,7 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
     preset = None if entry else preset_for(info.name, Path(spec).stem if spec.lower().endswith(".gguf") else "")
     known = entry or preset
     measured = find_measured(info.name, info.weights.size)  # counts like a preset, and before one
-    source = (options.template.read_text("utf-8") if options.template else entry and entry.chat_template) or info.template
+    source = (options.template.read_text("utf-8") if options.template else entry and entry.template) or info.template
     template = Template(
         source or (preset and preset.template) or CHATML,
         bos=info.bos,

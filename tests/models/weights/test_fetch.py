@@ -319,7 +319,7 @@ def test_the_catalogue_is_complete_and_the_default_comes_first() -> None:
         assert len(entry.sha256) == 64
         assert (entry.source.parts - 1) * entry.source.part_size < entry.size <= entry.source.parts * entry.source.part_size
         assert entry.licence
-        assert not entry.template or "<|im_start|>" in (entry.chat_template or "")
+        assert not entry.template_name or "<|im_start|>" in (entry.template or "")
 
 
 REAL = [pytest.param(name, marks=() if name == SMALL else pytest.mark.slow) for name in sorted(catalogue())]

@@ -32,7 +32,7 @@ class Wheels:
 @dataclass(frozen=True, slots=True)
 class Entry(Habits):
     """One model of the catalogue. `good_for` says what to use it for; `also` names formats it falls into when nothing constrains
-    it; `template` names the chat template to use instead of the one inside the weights, if theirs is wanting."""
+    it; `template_name` names the chat template to use instead of the one inside the weights, if theirs is wanting."""
 
     name: str
     title: str
@@ -43,15 +43,15 @@ class Entry(Habits):
     source: Wheels
     format: str
     also: tuple[str, ...] = ()
-    template: str = ""
+    template_name: str = ""
     context: int = 4096
     sampling: Sampling = Sampling()
     default: bool = False
 
     @property
-    def chat_template(self) -> str | None:
-        """The text of its template, if it names one."""
-        return template_named(self.template) if self.template else None
+    def template(self) -> str | None:
+        """The text of the template that it names, if it does."""
+        return template_named(self.template_name) if self.template_name else None
 
 
 @cache
