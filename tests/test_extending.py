@@ -183,7 +183,7 @@ INSIDE_TOYS = {
     "its description": Toy(
         "from callsmith.server.routes.openapi import operations\n'GET /toy' in operations()",
         {
-            "wire/schemas/toy.py": "from callsmith.wire.declare.operation import Operation\n"
+            "wire/schemas/toy.py": "from callsmith.wire.schemas import Operation\n"
             "TITLE = 'Toys'\nOPERATIONS = {'GET /toy': Operation('A toy.')}\n"
         },
     ),

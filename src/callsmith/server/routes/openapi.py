@@ -21,7 +21,7 @@ from callsmith.server.routes.page import page_file
 from callsmith.server.service import Service
 from callsmith.wire import schemas
 from callsmith.wire.declare.notation import Schema, parse_types
-from callsmith.wire.declare.operation import Operation, term_schema
+from callsmith.wire.schemas import Operation, term_schema
 
 _PARAMETER = re.compile(r"{(\w+)(?::\w+)?}")
 _JSON = "application/json"

@@ -189,7 +189,7 @@ class TextKind:
 
 
 MESSAGE_TEXT = TextKind(
-    item={"type": "message", "role": "assistant", "content": []},
+    item={"type": "message", "role": "assistant", "content": [], "status": "in_progress"},
     key="content",
     part={"type": "output_text", "annotations": [], "logprobs": []},
     part_event="response.content_part",
@@ -197,14 +197,14 @@ MESSAGE_TEXT = TextKind(
     more={"logprobs": []},
 )
 REASONING_TEXT = TextKind(
-    item={"type": "reasoning", "summary": [], "content": []},
+    item={"type": "reasoning", "summary": [], "content": [], "status": "in_progress"},
     key="content",
     part={"type": "reasoning_text"},
     part_event="response.content_part",
     text_event="response.reasoning_text",
 )
 REASONING_SUMMARY = TextKind(
-    item={"type": "reasoning", "summary": []},
+    item={"type": "reasoning", "summary": [], "status": "in_progress"},
     key="summary",
     part={"type": "summary_text"},
     part_event="response.reasoning_summary_part",

@@ -16,7 +16,7 @@ from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.wire.extensions import ToolEvent, write_tool_event
 from callsmith.wire.openai.items import is_server_search, write_found, write_search
 from callsmith.wire.openai.mcp import write_listed, write_mcp_call
-from callsmith.wire.openai.responses_events import EventWriter, Heading, Status, StreamEvent
+from callsmith.wire.openai.responses_events import EventWriter, Heading, OpenItem, Status, StreamEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class McpWriter(EventWriter):
         self._tools: Mapping[str, tuple[str, str]] = {}
         self._approvals: dict[str, str] = {}  # by call id
         self._asked: dict[str, Call] = {}  # those of earlier responses, too
-        self._running: dict[str, tuple[int, dict[str, Json]]] = {}  # by call id: the place and the item
+        self._running: dict[str, OpenItem] = {}  # by call id
 
     @property
     def id(self) -> str:
@@ -78,19 +78,18 @@ class McpWriter(EventWriter):
             case ToolFinished(result) if result.name in self._tools:
                 return self._end_mcp(result)
             case ToolStarted(call) if call.name == FIND_TOOLS and self._shows_searches:
-                place, item, sent = self._place(write_search(call))
-                self._running[call.id] = place, item
+                self._running[call.id], sent = self._place(write_search(call))
                 return sent
             case ToolFinished(result) if result.name == FIND_TOOLS and result.call_id in self._running:
                 return self._end_search(result)
             case ConfirmationNeeded(id, call) if call.name in self._tools:
                 self._approvals[call.id] = id
-                place, item, sent = self._place({"id": id, "type": "mcp_approval_request", **self._named(call)})
-                return [*sent, self._whole(place, item)]
+                question, sent = self._place({"id": id, "type": "mcp_approval_request", **self._named(call)})
+                return [*sent, self._done(question)]
             case _:
                 return []
 
-    def _own_event(self, event: ToolEvent, running: Mapping[str, tuple[int, dict[str, Json]]]) -> list[StreamEvent]:
+    def _own_event(self, event: ToolEvent, running: Mapping[str, OpenItem]) -> list[StreamEvent]:
         """The event in our own words, with the item that it is about."""
         if not self._shows_events:
             return []
@@ -102,31 +101,30 @@ class McpWriter(EventWriter):
                 item = running.get(result.call_id)
             case _:
                 item = None
-        about = {"item_id": item[1]["id"]} if item else {}
+        about = {"item_id": item.item["id"]} if item else {}
         at = self._heading.clock() - self._began if self._heading.clock else 0.0
         return [self._event("callsmith.event", **about, at=round(at, 3), callsmith=written)]
 
     def _list(self, listed: ListedTools) -> list[StreamEvent]:
         empty: dict[str, Json] = {"type": "mcp_list_tools", "server_label": listed.label, "tools": [], "error": None}
-        place, item, sent = self._place(empty)
-        at = {"item_id": item["id"], "output_index": place}
+        item, sent = self._place(empty)
         end = "failed" if listed.error else "completed"
-        steps = [self._event(f"response.mcp_list_tools.{step}", **at) for step in ("in_progress", end)]
-        result = {"tools": [write_listed(tool) for tool in listed.tools], "error": listed.error or None}
-        return [*sent, *steps, self._whole(place, {**item, **result})]
+        steps = [self._event(f"response.mcp_list_tools.{step}", **item.at) for step in ("in_progress", end)]
+        tools = [write_listed(tool) for tool in listed.tools]
+        return [*sent, *steps, self._done(item, tools=tools, error=listed.error or None)]
 
     def _begin(self, call: Call) -> list[StreamEvent]:
         approval = self._approvals.get(call.id)
         about = {**self._named(call), "arguments": ""}
         made: dict[str, Json] = {"type": "mcp_call", "status": "in_progress", "approval_request_id": approval, **about}
-        place, item, sent = self._place({**made, "output": None, "error": None})
-        at = {"item_id": item["id"], "output_index": place}
-        self._running[call.id] = place, {**item, "arguments": call.text}
+        item, sent = self._place({**made, "output": None, "error": None})
+        item.item = {**item.item, "arguments": call.text}
+        self._running[call.id] = item
         return [
             *sent,
-            self._event("response.mcp_call.in_progress", **at),
-            self._event("response.mcp_call_arguments.delta", **at, delta=call.text),
-            self._event("response.mcp_call_arguments.done", **at, arguments=call.text),
+            self._event("response.mcp_call.in_progress", **item.at),
+            self._event("response.mcp_call_arguments.delta", **item.at, delta=call.text),
+            self._event("response.mcp_call_arguments.done", **item.at, arguments=call.text),
         ]
 
     def _end_mcp(self, result: Result) -> list[StreamEvent]:
@@ -135,20 +133,18 @@ class McpWriter(EventWriter):
         # It may have come to nothing before it ran.
         call = self._asked.get(result.call_id) or Call(result.name, id=result.call_id)
         begun = [] if result.call_id in self._running else self._begin(call)
-        place, item = self._running.pop(result.call_id)
-        done = {**item, **write_mcp_call(result)}
-        step = self._event(f"response.mcp_call.{done['status']}", item_id=item["id"], output_index=place)
-        return [*begun, step, self._whole(place, done)]
+        item, outcome = self._running.pop(result.call_id), write_mcp_call(result)
+        step = self._event(f"response.mcp_call.{outcome['status']}", **item.at)
+        return [*begun, step, self._done(item, **outcome)]
 
     def _end_search(self, result: Result) -> list[StreamEvent]:
-        place, item = self._running.pop(result.call_id)
-        done = self._whole(place, {**item, "status": "completed"})
+        done = self._done(self._running.pop(result.call_id), status="completed")
         found = write_found(found_names(result.text), self._heading.repeated["tools"])
-        place, item, sent = self._place({**found, "tools": []})
-        return [done, *sent, self._whole(place, {**item, **found})]
+        item, sent = self._place({**found, "tools": [], "status": "in_progress"})
+        return [done, *sent, self._done(item, **found)]
 
     def _end_response(self, status: Status, said: Status) -> list[StreamEvent]:
-        left = [self._whole(place, {**item, "status": "incomplete"}) for place, item in self._running.values()]
+        left = [self._done(item, status="incomplete") for item in self._running.values()]
         self._running.clear()
         return [*left, *super()._end_response(status, said)]
 
@@ -156,14 +152,8 @@ class McpWriter(EventWriter):
         label, name = self._tools[call.name]
         return {"server_label": label, "name": name, "arguments": call.text}
 
-    def _place(self, item: Mapping[str, Json]) -> tuple[int, dict[str, Json], list[StreamEvent]]:
-        """Add an item: its place, the item with its id, and what is sent."""
+    def _place(self, item: Mapping[str, Json]) -> tuple[OpenItem, list[StreamEvent]]:
+        """Add an item: the item in its place, and what is sent."""
         sent = self._end_text("completed")
-        one = self._add(item)
-        if "status" not in item:
-            del one.item["status"]
-        return one.place, dict(one.item), [*sent, self._added(one)]
-
-    def _whole(self, place: int, item: dict[str, Json]) -> StreamEvent:
-        self._output[place] = item
-        return self._event("response.output_item.done", output_index=place, item=item)
+        placed = self._add(item)
+        return placed, [*sent, self._added(placed)]

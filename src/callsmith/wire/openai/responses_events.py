@@ -74,7 +74,7 @@ class Heading:
 
 
 @dataclass(slots=True)
-class _OpenItem:
+class OpenItem:
     """An item on its way out: its place, what it is, and the text so far; and the kind of the text."""
 
     place: int
@@ -96,8 +96,8 @@ class EventWriter(CallWriter, AnswerWriter):
         self._heading = heading
         self._sent = 0
         self._output: list[dict[str, Json]] = []
-        self._open_text: _OpenItem | None = None  # the message or the reasoning being written
-        self._open_calls: dict[int, _OpenItem] = {}
+        self._open_text: OpenItem | None = None  # the message or the reasoning being written
+        self._open_calls: dict[int, OpenItem] = {}
         self._status: Status = "in_progress"
         self._end: dict[str, Json] = {}
 
@@ -177,7 +177,7 @@ class EventWriter(CallWriter, AnswerWriter):
         return [
             self._event(f"{kind.text_event}.done", **said.at, **kind.part_index, text=text, **{**kind.more, **more}),
             self._event(f"{kind.part_event}.done", **said.at, **kind.part_index, part=part),
-            self._done(said, status, **{kind.key: [part]}),
+            self._done(said, **{kind.key: [part]}, status=status),
         ]
 
     def _write_text(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[StreamEvent]:
@@ -190,8 +190,8 @@ class EventWriter(CallWriter, AnswerWriter):
         sent = self._end_text("completed")
         otherwise = f"{id or 'call'}_{self._heading.key}_{len(self._used_ids)}"
         space, own = self._heading.namespaces.get(name, ("", name))
-        item = write_call_item(own, self._unique_id(id, otherwise), "")
-        self._open_calls[index] = self._add({**item, "namespace": space} if space else item)
+        item = write_call_item(own, self._unique_id(id, otherwise), "") | ({"namespace": space} if space else {})
+        self._open_calls[index] = self._add({**item, "status": "in_progress"})
         return [*sent, self._added(self._open_calls[index])]
 
     def _write_arguments(self, index: int, text: str) -> list[StreamEvent]:
@@ -202,10 +202,10 @@ class EventWriter(CallWriter, AnswerWriter):
     def _end_call(self, index: int, unreadable: str | None) -> list[StreamEvent]:
         return self._call_done(self._open_calls.pop(index), "completed" if unreadable is None else "incomplete")
 
-    def _call_done(self, call: _OpenItem, status: Status) -> list[StreamEvent]:
+    def _call_done(self, call: OpenItem, status: Status) -> list[StreamEvent]:
         text, name = "".join(call.pieces), call.item["name"]
         done = self._event("response.function_call_arguments.done", **call.at, name=name, arguments=text)
-        return [done, self._done(call, status, arguments=text)]
+        return [done, self._done(call, arguments=text, status=status)]
 
     def _finish(self, event: Stopped) -> list[StreamEvent]:
         cut = event.reason == "length"
@@ -227,17 +227,17 @@ class EventWriter(CallWriter, AnswerWriter):
         self._status = status
         return [*sent, self._event(_LAST.get(status, f"response.{status}"), response=self.response())]
 
-    def _add(self, item: Mapping[str, Json], kind: TextKind = MESSAGE_TEXT) -> _OpenItem:
+    def _add(self, item: Mapping[str, Json], kind: TextKind = MESSAGE_TEXT) -> OpenItem:
         place = len(self._output)
-        self._output.append({"id": item_id(item["type"], self._heading.key, place), **item, "status": "in_progress"})
-        return _OpenItem(place, self._output[place], kind)
+        self._output.append({"id": item_id(item["type"], self._heading.key, place), **item})
+        return OpenItem(place, self._output[place], kind)
 
-    def _added(self, one: _OpenItem) -> StreamEvent:
+    def _added(self, one: OpenItem) -> StreamEvent:
         return self._event("response.output_item.added", output_index=one.place, item=one.item)
 
-    def _done(self, one: _OpenItem, status: Status, **fields: Json) -> StreamEvent:
+    def _done(self, one: OpenItem, **fields: Json) -> StreamEvent:
         # A new item, for the old one may not have been sent yet.
-        one.item = self._output[one.place] = {**one.item, **fields, "status": status}
+        one.item = self._output[one.place] = {**one.item, **fields}
         return self._event("response.output_item.done", output_index=one.place, item=one.item)
 
     def _event(self, type: str, **fields: Json) -> StreamEvent:

@@ -1,7 +1,7 @@
 """Messages, as Anthropic has them."""
 
 from callsmith.wire.anthropic.messages import CountTokensFields, CustomToolFields, MessagesFields
-from callsmith.wire.declare.operation import Operation
+from callsmith.wire.schemas import Operation
 
 TITLE = "Anthropic Messages"
 REQUESTS = (MessagesFields, CountTokensFields, CustomToolFields)

@@ -1,7 +1,7 @@
 """Calls of the capability bus."""
 
 from callsmith.wire.capability.requests import PATH, SUBPROTOCOL
-from callsmith.wire.declare.operation import Operation, Parameter
+from callsmith.wire.schemas import Operation, Parameter
 
 TITLE = "Capability bus"
 TYPES = """

@@ -1,7 +1,7 @@
 """What clients of llama-server and vLLM ask for besides."""
 
-from callsmith.wire.declare.operation import Operation, Parameter
 from callsmith.wire.llama_server import CompletionFields, DetokenizeFields, NativeTokenizeFields, TokenizeFields
+from callsmith.wire.schemas import Operation, Parameter
 
 TITLE = "llama-server, vLLM"
 REQUESTS = (CompletionFields, NativeTokenizeFields, TokenizeFields)

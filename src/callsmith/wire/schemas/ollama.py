@@ -1,7 +1,7 @@
 """Chat, generate and the lists of models, as Ollama has them."""
 
-from callsmith.wire.declare.operation import Operation
 from callsmith.wire.ollama.requests import OllamaChatFields, OllamaGenerateFields
+from callsmith.wire.schemas import Operation
 
 TITLE = "Ollama"
 REQUESTS = (OllamaChatFields, OllamaGenerateFields)

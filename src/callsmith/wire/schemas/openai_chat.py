@@ -1,8 +1,8 @@
 """Chat completions, completions and the list of models."""
 
-from callsmith.wire.declare.operation import Operation, Parameter
 from callsmith.wire.openai.chat import ChatFields, FlatToolFields
 from callsmith.wire.openai.completions import CompletionsFields
+from callsmith.wire.schemas import Operation, Parameter
 
 TITLE = "OpenAI Chat Completions"
 REQUESTS = (ChatFields, CompletionsFields, FlatToolFields)

@@ -1,6 +1,6 @@
 """What only this server has: its tools, approvals, jobs, the audit log, upstreams, and what watchers ask for."""
 
-from callsmith.wire.declare.operation import PAGE_PARAMETERS, Operation, Parameter
+from callsmith.wire.schemas import PAGE_PARAMETERS, Operation, Parameter
 
 TITLE = "This server"
 TYPES = """

@@ -1,7 +1,7 @@
 """Responses and conversations, as OpenAI has them."""
 
-from callsmith.wire.declare.operation import PAGE_PARAMETERS, Operation, Parameter
 from callsmith.wire.openai.responses import ResponsesFields, ResponsesToolFields
+from callsmith.wire.schemas import PAGE_PARAMETERS, Operation, Parameter
 
 TITLE = "OpenAI Responses"
 REQUESTS = (ResponsesFields, ResponsesToolFields)
