@@ -36,8 +36,8 @@ from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.wire.extensions import TOOL_EVENTS, write_tool_event
-from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_error, write_failure, write_usage
+from callsmith.wire.schemas.own import DecisionFields
 
 PATH = "/v1/approvals"
 _STATUSES = (*get_args(Status), "all")
@@ -61,7 +61,7 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse(_body(approval, approvals.subject))
 
     async def answer(request: Request) -> Response:
-        decision = _read_decision(Fields.of(await service.bodies.read(request), ""))
+        decision = _read_decision(DecisionFields.of(await service.bodies.read(request), ""))
         id, by = request.path_params["id"], caller()
         approvals, approval = await _find(service, id)
         if approvals.subject == by:
@@ -138,13 +138,11 @@ async def _answer(events: AsyncIterator[AnswerEvent]) -> Json:
     }
 
 
-def _read_decision(fields: Fields) -> Decision:
-    approve, arguments = fields.flag("approve"), fields.object("arguments")
-    if approve is None:
-        raise fields.error("approve", "is required: true or false")
+def _read_decision(fields: DecisionFields) -> Decision:
+    approve, arguments = fields.approve, fields.arguments
     if approve:
-        return Approved(None if arguments is None else arguments.data, fields.flag("remember") or False)
-    return Denied(fields.text("reason") or "")
+        return Approved(None if arguments is None else arguments.data, fields.remember or False)
+    return Denied(fields.reason or "")
 
 
 def _body(approval: Approval, subject: str) -> dict[str, Json]:

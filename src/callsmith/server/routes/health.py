@@ -27,7 +27,7 @@ from callsmith.server.http.streams import JsonResponse
 from callsmith.server.service import Service
 from callsmith.server.store import Store
 from callsmith.tools.mcp import Status
-from callsmith.wire.fields import Fields
+from callsmith.wire.schemas.own import DrainFields
 
 _CHECK_SECONDS = 2.0  # that a check of the store may take
 _PATIENCE = 2.0  # seconds tools may take to say that they are there
@@ -87,11 +87,8 @@ def routes(service: Service) -> list[Route]:
     async def drain(request: Request) -> Response:
         if not is_admin() or (service.settings.open and not service.settings.keys):
             raise HTTPException(403, "only a key with the scope admin may drain an upstream")
-        fields = Fields.of(await service.bodies.read(request), "")
-        url, draining = fields.required_text("url"), fields.flag("draining")
-        if draining is None:
-            raise fields.error("draining", "is required: true, or false to send it requests again")
-        _drain(service, url, draining)
+        fields = DrainFields.of(await service.bodies.read(request), "")
+        _drain(service, fields.url, fields.draining)
         return JsonResponse({"upstreams": describe_upstreams(service)})
 
     return [

@@ -18,10 +18,9 @@ from callsmith.server.http.errors import Dialect
 from callsmith.server.http.streams import CachedFrames, JsonResponse, encode, unless_disconnected, write_frames
 from callsmith.server.service import Service
 from callsmith.wire.extensions import read_extensions
-from callsmith.wire.fields import Fields
 from callsmith.wire.model_list import write_running, write_show, write_tag
 from callsmith.wire.ollama.events import Heading, LineWriter, merge_lines, write_loaded
-from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_error, write_failure
+from callsmith.wire.ollama.requests import OllamaRequest, OllamaShowFields, read_chat, read_generate, write_error, write_failure
 
 SPOKEN = "0.13.4"  # the release of Ollama whose API this is: clients look at it to know what they may send
 _LATEST = ":latest"  # what Ollama's clients put behind names that have no tag
@@ -60,8 +59,8 @@ class _Dialect:
         return JsonResponse({"models": [write_running(model) for model in listed if model.is_loaded and not model.alias_of]})
 
     async def show(self, request: Request) -> Response:
-        fields = Fields.of(await self.service.bodies.read(request), "")
-        named = fields.text("model") or fields.text("name") or ""  # `name` is what it was called once
+        fields = OllamaShowFields.of(await self.service.bodies.read(request), "")
+        named = fields.model or fields.name or ""  # `name` is what it was called once
         return JsonResponse(write_show(self.service.models.describe(self._resolve(named))))
 
     async def version(self, _: Request) -> Response:

@@ -34,8 +34,8 @@ from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.tool_selection import original_name, source_label
 from callsmith.tools.wrap.wrapper import judgements
 from callsmith.wire.extensions import ToolOptions
-from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_failure
+from callsmith.wire.schemas.own import CallToolFields
 
 PATH = "/v1/tools"
 _PATIENCE = 2.0  # seconds that MCP servers which are just starting may take to say what they have
@@ -55,9 +55,9 @@ def routes(service: Service) -> list[Route]:
         return JsonResponse({"object": "list", "data": data, "servers": _list_servers(service, tools)})
 
     async def call_tool(request: Request) -> Response:
-        fields = Fields.of(await service.bodies.read(request), "")
-        arguments, approves = fields.object("arguments"), fields.flag("approve") or False
-        options = ToolOptions(starter=fields.flag("starter_tools") or False)
+        fields = CallToolFields.of(await service.bodies.read(request), "")
+        arguments, approves = fields.arguments, fields.approve or False
+        options = ToolOptions(starter=fields.starter_tools or False)
         if approves:
             check_may_approve(Approved())
         name = request.path_params["name"]

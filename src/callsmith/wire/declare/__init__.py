@@ -148,6 +148,16 @@ def flag(about: str = "", **keywords: Json) -> Field[bool]:
     return Field("boolean", Fields.flag, about, **keywords)
 
 
+def required_flag(about: str = "", why: str = "true or false") -> RequiredField[bool]:
+    def read(fields: Fields, key: str) -> bool:
+        flag = fields.flag(key)
+        if flag is None:
+            raise fields.error(key, f"is required: {why}")
+        return flag
+
+    return RequiredField("boolean", read, about)
+
+
 def integer(about: str = "", *, least: int | None = None, most: int | None = None) -> Field[int]:
     return Field("integer", lambda fields, key: fields.integer(key, least, most), about, **bounds(least, most))
 

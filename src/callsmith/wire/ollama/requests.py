@@ -236,6 +236,13 @@ class OllamaGenerateFields(OllamaAnswerFields, component="OllamaGenerateRequest"
     }
 
 
+class OllamaShowFields(declare.RequestFields, component="OllamaShow"):
+    """The model that is to be described."""
+
+    model = declare.ModelFields.model
+    name = declare.text("As model.")
+
+
 def read_chat(body: Json) -> OllamaRequest:
     """The request to `/api/chat`; a UsageError names the field that is wrong."""
     fields = OllamaChatFields.of(body, "")

@@ -229,6 +229,16 @@ class ResponsesFields(
         return self.top_logprobs or (0 if _LOGPROBS in (self.include or ()) else None)
 
 
+class CompactFields(declare.RequestFields):
+    """A conversation to be summarised."""
+
+    model = declare.required_text()
+    input = declare.Field("string | InputItem[]", _read_input)
+    previous_response_id = declare.text()
+    instructions = declare.text()
+    prompt_cache_key = declare.text()
+
+
 def read_references(body: Json) -> StoredReferences:
     """What has to be looked up before this body can be read."""
     fields = ResponsesFields.of(body, "")

@@ -1,10 +1,10 @@
 """Chat, generate and the lists of models, as Ollama has them."""
 
-from callsmith.wire.ollama.requests import OllamaChatFields, OllamaGenerateFields
+from callsmith.wire.ollama.requests import OllamaChatFields, OllamaGenerateFields, OllamaShowFields
 from callsmith.wire.schemas import Operation
 
 TITLE = "Ollama"
-REQUESTS = (OllamaChatFields, OllamaGenerateFields)
+REQUESTS = (OllamaChatFields, OllamaGenerateFields, OllamaShowFields)
 TYPES = """
 type _End = {
     done_reason?: "stop" | "length" | "load" | "unload"
@@ -31,10 +31,6 @@ type _Details = {
 type _Tag = {name: string, model: string, size: integer, digest: string, details: _Details}
 type OllamaTags = {models: {..._Tag, modified_at: string}[]}
 type OllamaRunning = {models: {..._Tag, expires_at: string, size_vram: integer, context_length: integer}[]}
-type OllamaShow = partial {
-    model: string  // A model, or an alias; without it the first one.
-    name: string  // As model.
-}
 type OllamaModel = {
     modelfile: string, parameters: string, template: string | null, details: _Details, model_info: object
     capabilities: string[], modified_at: string

@@ -1,8 +1,36 @@
 """What only this server has: its tools, approvals, jobs, the audit log, upstreams, and what watchers ask for."""
 
+from callsmith.wire import declare
+from callsmith.wire.fields import Fields
 from callsmith.wire.schemas import PAGE_PARAMETERS, Operation, Parameter
 
+
+class DecisionFields(declare.RequestFields, component="Decide"):
+    """A person's decision on a call."""
+
+    approve = declare.required_flag()
+    arguments = declare.Field("object", Fields.object, "In place of the model's.")
+    remember = declare.flag("Whether the same call of this definition is approved from now on.")
+    reason = declare.text("Of a denial, for the model.")
+
+
+class CallToolFields(declare.RequestFields, component="CallTool"):
+    """A call of a tool by hand."""
+
+    arguments = declare.Field("object", Fields.object)
+    approve = declare.flag("Needed where the call needs an approval (else 409).")
+    starter_tools = declare.flag("Whether it may be a starter tool, where the server was given no tools.")
+
+
+class DrainFields(declare.RequestFields):
+    """Whether a server behind a model gets requests."""
+
+    url = declare.required_text()
+    draining = declare.required_flag(why="true, or false to send it requests again")
+
+
 TITLE = "This server"
+REQUESTS = (DecisionFields, CallToolFields)
 TYPES = """
 type _Page = {object: "list", first_id: string | null, last_id: string | null, has_more: boolean}
 type _Result = {ok: boolean, content: string, code: string | null}
@@ -13,12 +41,6 @@ type Approval = {  // A call that waits, or waited, for a person's decision.
     decision: object | null, result: _Result | null, caller?: string, answer?: ResumedAnswer | Error | null
 }
 type Approvals = {..._Page, data: Approval[]}
-type Decide = partial {
-    approve!: boolean
-    arguments: object  // In place of the model's.
-    remember: boolean  // Whether the same call of this definition is approved from now on.
-    reason: string  // Of a denial, for the model.
-}
 type ResumedAnswer = {  // What the model said once it was decided.
     text: string, reasoning: string | null, approvals: ConfirmationNeeded[], calls: Call[], stop_reason: string
     usage: Usage | null
@@ -64,11 +86,6 @@ type ServerTool = {
 type ServerTools = {
     object: "list", data: ServerTool[], servers: {label: string, state: string, error: string | null, tools: integer}[]
 }
-type CallTool = partial {
-    arguments: object
-    approve: boolean  // Needed where the call needs an approval (else 409).
-    starter_tools: boolean  // Whether it may be a starter tool, where the server was given no tools.
-}
 type Upstreams = {upstreams: map<object[]>}  // By model: servers and their states.
 """
 
@@ -109,7 +126,7 @@ OPERATIONS = {
         ),
     ),
     "GET /v1/upstreams": Operation("The servers behind each model (admins)", answer="Upstreams"),
-    "POST /v1/upstreams": Operation("Drain a server, or use it again (admins)", "{url: string, draining: boolean}", "Upstreams"),
+    "POST /v1/upstreams": Operation("Drain a server, or use it again (admins)", DrainFields, "Upstreams"),
     "GET /v1/turns": Operation(
         "List the caller's latest turns (admins: of all)",
         answer='{object: "list", data: Turn[]}',

@@ -1,6 +1,6 @@
 """Responses and conversations, as OpenAI has them."""
 
-from callsmith.wire.openai.responses import ResponsesFields, ResponsesToolFields
+from callsmith.wire.openai.responses import CompactFields, ResponsesFields, ResponsesToolFields
 from callsmith.wire.schemas import PAGE_PARAMETERS, Operation, Parameter
 
 TITLE = "OpenAI Responses"
@@ -108,10 +108,7 @@ OPERATIONS = {
     ),
     "POST /v1/responses/compact": Operation(
         "Summarise a conversation",
-        """partial {
-            model!: string, input: string | InputItem[]
-            previous_response_id: string, instructions: string, prompt_cache_key: string
-        }""",
+        CompactFields,
         "Compaction",
     ),
     "POST /v1/responses/input_tokens": Operation(

@@ -28,6 +28,7 @@ from callsmith.server.tools.planner import ToolPlanner
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import write_error, write_failure
 from callsmith.wire.openai.items import COMPACTION, SUMMARISE, item_id, item_kind, stored_item, write_compaction
+from callsmith.wire.openai.responses import CompactFields
 from callsmith.wire.openai.responses_events import OPEN_STATUSES, write_usage
 
 PATH = "/v1/responses"
@@ -139,12 +140,8 @@ class _Endpoints:
 
 async def compact(dialect: ResponsesDialect, body: Json) -> Json:
     """What the users of a conversation said, and a summary of all of it."""
-    fields = Fields.of(body, "")
-    name = fields.required_text("model")
-    given = fields.get("input")
-    own: list[Json] = (
-        [{"role": "user", "content": given}] if isinstance(given, str) else [item.data for item in fields.objects("input")]
-    )
+    fields = CompactFields.of(body, "")
+    name, own = fields.model, [item.data for item in fields.input or ()]
     references = {key: fields.text(key) for key in ("previous_response_id", "instructions", "prompt_cache_key")}
     asking = {"model": name, "store": False, **references, "input": [*own, {"role": "user", "content": SUMMARISE}]}
     asked = await dialect.read(asking, dialect.stored())
