@@ -16,7 +16,7 @@ from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.engines.port import Piece, SampledToken, with_defaults
 from callsmith.engines.text import Writer
 
-_STANDARDS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
+DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
 _CLOSING_TOKENS: Final = 64  # so many tokens before the limit a constrained answer is steered to its end, to be complete
 CLOSING_BONUS: Final = np.float32(1000)  # larger than any difference between logits
 _NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
@@ -336,4 +336,4 @@ class Sequence:
 def with_standards(temperature: float | None, top_p: float | None, top_k: float | None, min_p: float | None) -> Sampling:
     """The sampling settings that weights recommend, with standard ones for those that they leave open."""
     own = Sampling(temperature, top_p=top_p, top_k=None if top_k is None else int(top_k), min_p=min_p)
-    return with_defaults(own, _STANDARDS)
+    return with_defaults(own, DEFAULTS)
