@@ -275,11 +275,11 @@ def test_parsers_of_others_and_harmony_models_are_left_alone(tokenizer, caplog):
 def test_a_release_that_does_not_fit_is_named_at_start_up(monkeypatch, caplog):
     monkeypatch.delattr("vllm.parser.ParserManager")
     monkeypatch.delattr("vllm.parser.parser_manager.ParserManager")
-    for module in ("parsers", "requests", "host"):
+    for module in ("parsers", "host"):
         monkeypatch.delitem(sys.modules, f"callsmith.adapters.vllm.{module}")
     from callsmith.adapters import vllm as package
 
-    for module in ("parsers", "requests", "host"):
+    for module in ("parsers", "host"):
         monkeypatch.delattr(package, module, raising=False)
     plugin.register()  # a server that does not ask for callsmith starts
     assert "ParserManager" in caplog.text and "update callsmith" in caplog.text

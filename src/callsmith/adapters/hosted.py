@@ -209,7 +209,7 @@ class HostedModel:
     @cached_property
     def _usual_openings(self) -> frozenset[str]:
         thinking = [None, *({"enable_thinking": on, "thinking": on} for on in (True, False))]
-        return frozenset(self.opened_by(one, after_tool=after) for one in thinking for after in (False, True)) - {""}
+        return frozenset(self.opened_by(item, after_tool=after) for item in thinking for after in (False, True)) - {""}
 
     @cached_property
     def _header(self) -> str:

@@ -217,7 +217,7 @@ class CapabilityBus:
             return
         tried = set[str]()
         for number in range(_ATTEMPTS):
-            offer = next((one for one in offers if one.node not in tried), None)
+            offer = next((offer for offer in offers if offer.node not in tried), None)
             if offer is None:
                 return
             attempt = _Attempt(self, call, offer, may_share=number == 0)

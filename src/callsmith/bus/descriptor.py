@@ -103,7 +103,7 @@ def offers_params(offered: Mapping[str, Json], requested: Mapping[str, Json]) ->
     return True
 
 
-_NAMES = tuple(one.name for one in fields(Descriptor))
+_NAMES = tuple(item.name for item in fields(Descriptor))
 
 
 def write_descriptor(descriptor: Descriptor) -> dict[str, Json]:

@@ -116,7 +116,7 @@ class HttpTransport:
             what = f"{self._url} has no capability bus: is it the address of a callsmith server, without /v1?"
             raise BusError("not_found", what)
         self._server = str(listing.get("node", self._url))
-        self._offers = tuple(Offer(self._server, one) for one in _callable(cast(list[Json], listed[:_MOST_OFFERS])))
+        self._offers = tuple(Offer(self._server, item) for item in _callable(cast(list[Json], listed[:_MOST_OFFERS])))
         by_name: dict[str, list[Offer]] = {}
         for offer in self._offers:
             by_name.setdefault(offer.descriptor.name, []).append(offer)
@@ -243,10 +243,10 @@ class HttpTransport:
 def _callable(listed: list[Json]) -> Iterable[Descriptor]:
     """What may be called. Nodes that offer the same are one here: which of them answers, the server finds out."""
     found: dict[bytes, Descriptor] = {}
-    for one in listed:
+    for item in listed:
         try:
-            if isinstance(one, dict) and cast(dict[str, Json], one).get("callable"):
-                descriptor = read_descriptor(one)
+            if isinstance(item, dict) and cast(dict[str, Json], item).get("callable"):
+                descriptor = read_descriptor(item)
                 found[canonical(write_descriptor(descriptor))] = descriptor
         except BusError as error:
             _log.warning("a capability is left out: %s", error)

@@ -42,7 +42,7 @@ def open_bus(
         server = HttpTransport(url, key=key, identity=identity, community=community)
         return CapabilityBus(server, check_authority=check, observers=observers)
     urls = url.split(",")
-    if not all(one.startswith(_SCHEMES) for one in urls):
+    if not all(url.startswith(_SCHEMES) for url in urls):
         known = f"{LOCAL!r}, or at an address such as nats://127.0.0.1:4222 or http://127.0.0.1:8000"
         raise UsageError(f"a bus is {known}, not {url.rpartition('@')[2][:100]!r}")
     from callsmith.bus.nats.transport import NatsTransport

@@ -129,7 +129,7 @@ class CapabilityTools:
     def _matching(self) -> list[Tool]:
         """The tools of offers whose names match, the newest version last. Each is made once; what makes no tool is left out."""
         offered = (offer.descriptor for offer in self._bus.offers()) if self._patterns else ()
-        matching = [one for one in offered if any(fnmatchcase(one.name, pattern) for pattern in self._patterns)]
+        matching = [item for item in offered if any(fnmatchcase(item.name, pattern) for pattern in self._patterns)]
         matching.sort(key=lambda one: (one.name, one.version))
         known, self._made = self._made, {}
         for descriptor in matching:
@@ -179,7 +179,7 @@ class CapabilityTools:
         """The tool, with side effects if its provider says that it has some."""
         if tool.side_effects or tool.binding is None:
             return tool
-        harms = any(one.descriptor.side_effects for one in self._bus.offers(tool.binding.capability))
+        harms = any(offer.descriptor.side_effects for offer in self._bus.offers(tool.binding.capability))
         return replace(tool, side_effects=True) if harms else tool
 
 

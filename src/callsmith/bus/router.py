@@ -117,8 +117,8 @@ class Router:
         """Whether any node with the same offer may answer, because none of them is known to be bad."""
         if self._unshared.get(offer.descriptor.reference, 0.0) > time.monotonic():
             return False
-        alike = [one for one in offers if one.descriptor == offer.descriptor]
-        return len(alike) > 1 and not any(self.health(one).is_quarantined for one in alike)
+        alike = [item for item in offers if item.descriptor == offer.descriptor]
+        return len(alike) > 1 and not any(self.health(item).is_quarantined for item in alike)
 
     def candidates(
         self, offers: Sequence[Offer], name: str, version: Version, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]
@@ -131,16 +131,16 @@ class Router:
                 return [offer]
         if not offers:
             raise BusError("not_found", f"nobody offers {name}")
-        fitting = [one for one in offers if satisfies(one.descriptor.version, version)]
+        fitting = [offer for offer in offers if satisfies(offer.descriptor.version, version)]
         if not fitting:
-            known = ", ".join(sorted({write_version(one.descriptor.version) for one in offers}))
+            known = ", ".join(sorted({write_version(offer.descriptor.version) for offer in offers}))
             raise BusError("schema_mismatch", f"{write_reference(name, version)} is not offered, but {known}")
-        able = [one for one in fitting if _fits(one, params, tests)]
+        able = [item for item in fitting if _fits(item, params, tests)]
         if not able:
             wanted = ", ".join(f"{key}={str(value)[:60]!r}" for key, value in list(params.items())[:5])
             raise BusError("not_found", f"nobody offers {name} with {wanted}; there is {_values(fitting, params)}")
         now = time.monotonic()
-        available = [one for one in able if self.health(one).is_available(now)]
+        available = [item for item in able if self.health(item).is_available(now)]
         if not available:
             raise BusError(
                 "partition", f"all providers of {name} have failed too often and are left alone for a while", seconds=30
@@ -173,7 +173,7 @@ def _fits(offer: Offer, params: Mapping[str, Json], tests: Mapping[str, ParamsTe
 def _values(offers: Sequence[Offer], params: Mapping[str, Json]) -> str:
     return "; ".join(
         dict.fromkeys(
-            ", ".join(f"{name}: {str(one.descriptor.params[name])[:200]}" for name in params if name in one.descriptor.params)
-            for one in offers[:5]
+            ", ".join(f"{name}: {str(offer.descriptor.params[name])[:200]}" for name in params if name in offer.descriptor.params)
+            for offer in offers[:5]
         )
     )

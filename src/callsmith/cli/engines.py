@@ -35,7 +35,7 @@ def list_engines(
 
     engines = [*describe_engines()]
     machine = this_machine()
-    located, trouble = _located(machine)
+    located, trouble = _locate(machine)
     rows = [_pinned_row(located), *(_row(build, machine, located) for build in _builds())]
     if as_json:
         listed = {"engines": [asdict(engine) for engine in engines], "builds": [asdict(row) for row in rows]}
@@ -130,7 +130,7 @@ def _pinned_row(located: "Located | None") -> BuildRow:
     return BuildRow(PINNED, purpose, path.stat().st_size, "fits", True, bool(located and located.path == path))
 
 
-def _located(machine: "Machine") -> "tuple[Located | None, str]":
+def _locate(machine: "Machine") -> "tuple[Located | None, str]":
     from callsmith.core.errors import CallsmithError
     from callsmith.engines.llama_builds.locate import locate
 
@@ -147,7 +147,7 @@ def _print(engines: "Sequence[Any]", rows: "Sequence[BuildRow]") -> None:
 
     print_table(
         ("engine", "for", "ready"),
-        [(Text(f"{one.scheme}:", "bold"), Text(one.purpose), Text(one.missing or "yes")) for one in engines],
+        [(Text(f"{engine.scheme}:", "bold"), Text(engine.purpose), Text(engine.missing or "yes")) for engine in engines],
     )
     lines: list[tuple[Any, ...]] = []
     for row in rows:

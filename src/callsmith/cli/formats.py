@@ -103,7 +103,7 @@ def _found(template: "Template", name: str) -> _Found:
         message = f"{found.format.name}\nIt reads back {found.found} of {found.expected} calls that the template was given"
         evidence = {"format": found.format.name, "calls": found.found, "leftover": found.leftover}
         return _Found(found.format, f"{message}, and leaves {found.leftover} characters as text.", evidence, found.text)
-    made = _inferred(template, name)
+    made = _infer(template, name)
     toml = format_to_toml(made.format)
     message = "\n".join(("No known format reads it. Worked out from what the template writes:\n", toml, *made.notes))
     return _Found(made.format, message, {"format": None, "inferred": toml, "notes": made.notes}, made.text)
@@ -205,7 +205,7 @@ def _without_grammar(format: "Format") -> Iterator[str]:
             yield f"for tool choice {choice.mode}: {type(error).__name__}: {error}"
 
 
-def _inferred(template: "Template", name: str) -> "Inferred":
+def _infer(template: "Template", name: str) -> "Inferred":
     from callsmith.formats.inference.infer import Inferred, infer
 
     made = infer(template, name)

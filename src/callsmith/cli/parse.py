@@ -47,7 +47,7 @@ def parse(
     format = named_format(format, format_file)
     declared = tools_in(tools) if tools else ()
     with ExitStack() as stack:
-        stream = sys.stdin.buffer if source == "-" else stack.enter_context(_opened(source))
+        stream = sys.stdin.buffer if source == "-" else stack.enter_context(_open(source))
         if jsonl:
             if not _corpus(stream, {"format": format, "opened": opened}, declared):
                 raise typer.Exit(1)
@@ -119,7 +119,7 @@ def _within_thought(format: "Format", opened: str) -> str:
     return opened + opener[shared:]
 
 
-def _opened(source: str) -> IO[bytes]:
+def _open(source: str) -> IO[bytes]:
     try:
         return Path(source).open("rb")
     except OSError as error:

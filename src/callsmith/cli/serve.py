@@ -125,7 +125,7 @@ def _serve(settings: "Settings") -> None:
         models = open_models(settings)
         first = next(iter(models.values()))
         try:
-            here = _tools_here(asyncio.run(toolset.tools()) if toolset else (), [one.name for one in asked])
+            here = _tools_here(asyncio.run(toolset.tools()) if toolset else (), [item.name for item in asked])
             infos = {name: model.info for name, model in models.items()}
             banner = _banner(url_of(settings.host, listener.getsockname()[1]), infos, here, page=settings.page)
             limits = StoreLimits(bytes=settings.store_bytes)
@@ -197,7 +197,7 @@ def _run(
         ws=patient_websocket(GRACE_SECONDS),
         timeout_keep_alive=ceil(settings.idle_seconds),
     )
-    before = signal.signal(signal.SIGTERM, _terminated)
+    before = signal.signal(signal.SIGTERM, _exit_on_signal)
     try:
         Server(config).run(sockets=[listener])
     except OSError as error:  # somebody else began to listen there while the model was being opened
@@ -244,16 +244,16 @@ def _banner(url: str, models: "Mapping[str, ModelInfo]", here: str, *, page: boo
     end = f"{chat}Ctrl-C ends it.{tools} Try:\n\n{example}"
     if len(models) == 1:
         placed = f" {info.placement[0].upper()}{info.placement[1:]}." if info.placement else ""
-        return f"Serving {_described(name, info)} at {url}/v1.{placed} {end}"
-    listed = "".join(f"\n  {_described(*one)}" for one in models.items())
+        return f"Serving {_describe(name, info)} at {url}/v1.{placed} {end}"
+    listed = "".join(f"\n  {_describe(*item)}" for item in models.items())
     return f"Serving at {url}/v1, each loaded when it is first asked for:{listed}\n{end}"
 
 
-def _described(name: str, info: "ModelInfo") -> str:
+def _describe(name: str, info: "ModelInfo") -> str:
     what = info.description or info.name
     return f"{name} ({what}; format {info.format})" if what else f"{name} (format {info.format})"
 
 
-def _terminated(*_: object) -> NoReturn:
+def _exit_on_signal(*_: object) -> NoReturn:
     """The server has shut down and re-raises the signal: exit with success."""
     raise SystemExit(0)

@@ -58,9 +58,9 @@ def list_tools(
 
     async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
         asked = servers(mcp)
-        for one in asked:
-            if accept and one.pins:
-                Pins(Path(one.pins), one.name).forget()
+        for item in asked:
+            if accept and item.pins:
+                Pins(Path(item.pins), item.name).forget()
         own = [] if asked and tools is None else list(await load_toolset(tools or "demo").tools())
         async with make_host(asked) as host:
             await wait_until_started(host)
@@ -69,7 +69,7 @@ def list_tools(
     found, states = asyncio.run(listed())
     for status in states:
         _print_status(status)
-    costs = _estimated(found) if model is None else _counted(found, model)
+    costs = _estimate(found) if model is None else _count(found, model)
     rows = [_row(tool, costs.each[tool.name]) for tool in found]
     if as_json:
         echo_json(rows)
@@ -125,7 +125,7 @@ class _Costs:
     by: str = ""
 
 
-def _estimated(tools: list["Tool"]) -> _Costs:
+def _estimate(tools: list["Tool"]) -> _Costs:
     from callsmith.runtime.discovery import definition_text
     from callsmith.runtime.telemetry.trace import estimate_tokens
 
@@ -133,7 +133,7 @@ def _estimated(tools: list["Tool"]) -> _Costs:
     return _Costs(each, sum(each.values()))
 
 
-def _counted(tools: list["Tool"], spec: str) -> _Costs:
+def _count(tools: list["Tool"], spec: str) -> _Costs:
     """Count each tool's tokens beside another tool, so that the frame around all tools is not counted."""
     import asyncio
 
@@ -213,9 +213,11 @@ def _print_report(selection: "Selection") -> None:
     echo(f"Never called: {', '.join(selection.never_called) or 'none'}")
     echo(f"Often invalid: {', '.join(selection.often_invalid) or 'none'}")
     echo("Confused:" if selection.confused else "Confused: none")
-    for one in selection.confused:
-        how = f"there is no {one.tool}; {one.other} is meant" if one.why == "name" else f"{one.tool} in vain, then {one.other}"
-        echo(f"  {how} ({one.times} ×)")
+    for item in selection.confused:
+        how = (
+            f"there is no {item.tool}; {item.other} is meant" if item.why == "name" else f"{item.tool} in vain, then {item.other}"
+        )
+        echo(f"  {how} ({item.times} ×)")
 
 
 def _mean(counts: "ToolCounts") -> str:
@@ -233,5 +235,7 @@ def _as_json(selection: "Selection") -> dict[str, Any]:
         },
         "never_called": selection.never_called,
         "often_invalid": selection.often_invalid,
-        "confused": [{"tool": one.tool, "other": one.other, "why": one.why, "times": one.times} for one in selection.confused],
+        "confused": [
+            {"tool": item.tool, "other": item.other, "why": item.why, "times": item.times} for item in selection.confused
+        ],
     }

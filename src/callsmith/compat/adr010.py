@@ -60,7 +60,7 @@ _JSON = format_named("json")
 class JsonSchema:
     """Schemas: `JsonSchema.string()`, `JsonSchema.enum_values(["celsius", "fahrenheit"])`."""
 
-    string, integer, number, boolean = (staticmethod(one) for one in (string, integer, number, boolean))
+    string, integer, number, boolean = (staticmethod(item) for item in (string, integer, number, boolean))
     array, object, enum_values = staticmethod(array), staticmethod(object_), staticmethod(enum)
 
 
@@ -91,7 +91,7 @@ def ToolCallRequest(
 
 
 def _built(tools: Iterable[Tool | Definition]) -> tuple[Tool, ...]:
-    return tuple(one.build() if isinstance(one, Definition) else one for one in tools)
+    return tuple(tool.build() if isinstance(tool, Definition) else tool for tool in tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +159,7 @@ class ToolConversation:
         return self._turn(self._conversation.stream(content))
 
     def submit_tool_results(self, results: Iterable[ToolResult]) -> ConversationTurn:
-        given = [Result(one.tool_call_id, "", one.output) for one in results]
+        given = [Result(result.tool_call_id, "", result.output) for result in results]
         return self._turn(self._conversation.stream_results(given))
 
     def _turn(self, events: AsyncGenerator[RunEvent, None]) -> ConversationTurn:

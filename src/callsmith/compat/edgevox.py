@@ -68,5 +68,7 @@ def _gbnf(tools: Iterable[Tool | Mapping[str, Any]], choice: Choice, output: Out
 
 def _tools(given: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
     """Tools of ours, or as OpenAI's API has them (`Functions.openai_schemas`)."""
-    read = ((one,) if isinstance(one, Tool) else read_tools([Fields(one.get("function", one))], "parameters") for one in given)
+    read = (
+        (item,) if isinstance(item, Tool) else read_tools([Fields(item.get("function", item))], "parameters") for item in given
+    )
     return tuple(tool for tools in read for tool in tools)

@@ -45,9 +45,9 @@ def fields_in_order(kind: type) -> list[Field[Any]]:
 def options_in(section: str, kind: type) -> Iterator[SettingOption]:
     """The settings of a section that have an option."""
     hints = get_type_hints(kind)
-    for one in fields_in_order(kind):
-        if "flag" in one.metadata:
-            yield SettingOption(f"{section}.{one.name}", hints[one.name], one.default, one.metadata["flag"])
+    for item in fields_in_order(kind):
+        if "flag" in item.metadata:
+            yield SettingOption(f"{section}.{item.name}", hints[item.name], item.default, item.metadata["flag"])
 
 
 def _option(name: str, minimum: float | None, help: str) -> Any:
@@ -66,4 +66,4 @@ class EngineOptions:
 
     def for_engine(self) -> dict[str, Any]:
         """The options by name."""
-        return {one.name: getattr(self, one.name) for one in fields(EngineOptions)}
+        return {item.name: getattr(self, item.name) for item in fields(EngineOptions)}

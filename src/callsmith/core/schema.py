@@ -126,7 +126,7 @@ def parse_as(annotation: Any, text: str) -> Any:
         return TypeAdapter(annotation).validate_json(text)
     except ValidationError as error:
         found = error.errors(include_url=False, include_input=False)
-        raise ValueError("; ".join(str(Complaint(pointer(one["loc"]), one["msg"])) for one in found)) from error
+        raise ValueError("; ".join(str(Complaint(pointer(item["loc"]), item["msg"])) for item in found)) from error
 
 
 def drop_titles(schema: Schema) -> dict[str, Json]:
@@ -177,7 +177,7 @@ def locate(root: Schema, reference: str) -> tuple[Any, str] | None:
             if named is None:
                 return None
             steps, found = [*steps, *named[0]], named[1]
-    for step in _unescaped(fragment.removeprefix(anchor)).split("/")[1:]:
+    for step in _unescape(fragment.removeprefix(anchor)).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
         if isinstance(found, Mapping) and name in found:
             found = cast(Schema, found)[name]
@@ -199,12 +199,12 @@ def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], S
             within.append(tokens)
         if named or (not base and anchor in (inner.get("$anchor"), inner.get("$dynamicAnchor"))):
             found = found or ([str(token) for token in tokens], inner)
-            if base or not any(tokens[: len(one)] == one for one in within):
+            if base or not any(tokens[: len(item)] == item for item in within):
                 return [str(token) for token in tokens], inner
     return found
 
 
-def _unescaped(fragment: str) -> str:
+def _unescape(fragment: str) -> str:
     """The fragment with percent escapes decoded."""
     coded = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), fragment.encode())
     return coded.decode("utf-8", "replace")
@@ -303,7 +303,7 @@ def json_types(schema: Any) -> list[str] | None:
     given = [kind] if isinstance(kind, str) else cast(list[Any], kind) if isinstance(kind, list) else None
     if given is None:
         return None
-    meant = [PYTHON_TYPES.get(one, one) if isinstance(one, str) else str(one) for one in given]
+    meant = [PYTHON_TYPES.get(item, item) if isinstance(item, str) else str(item) for item in given]
     if None in meant:
         return None
     named = cast(list[str], meant)
@@ -315,7 +315,7 @@ def is_standard(schema: Any) -> bool:
     kind = schema.get("type")
     kinds = cast(list[Any], kind) if isinstance(kind, list) else [] if kind is None else [kind]
     nullable = schema.get("nullable") is True and kinds and "null" not in kinds
-    spelled = not any(isinstance(one, str) and one in PYTHON_TYPES for one in kinds)
+    spelled = not any(isinstance(kind, str) and kind in PYTHON_TYPES for kind in kinds)
     return not nullable and spelled and not _UNSAFE.search(str(schema.get("$ref", "")))
 
 

@@ -88,12 +88,12 @@ class DocumentCodec(Generic[T]):
 
     def read(self, document: Json, **outside: Json) -> T:
         """The value of a document, with the fields that are stored beside it."""
-        given = self._upgraded(document)
+        given = self._upgrade(document)
         for name in outside.keys() & given.keys():
             raise UsageError(f"{name}: is stored beside the document, not in it", field=name)
         return load(self.kind, {**given, **outside})
 
-    def _upgraded(self, document: Json) -> dict[str, Json]:
+    def _upgrade(self, document: Json) -> dict[str, Json]:
         """The fields of a document as this version has them."""
         while type(version := _version(document)) is not int or version != self.version:
             upgrade = self.upgrades.get(version) if type(version) is int else None
@@ -170,7 +170,7 @@ def _codec(hint: Any, lenient: bool) -> _Codec:
     if origin is Mapping and inner[0] is str:
         return _mapping(_codec(inner[1], lenient))
     if origin in (Union, UnionType):
-        return _union([one for one in inner if one is not NoneType], NoneType in inner, lenient)
+        return _union([item for item in inner if item is not NoneType], NoneType in inner, lenient)
     if origin is Callable:
         return _Codec(_refuse_function, _refuse_function)
     raise TypeError(f"values of the type {hint} cannot be stored")
@@ -213,8 +213,8 @@ def _array(codec: _Codec, kind: type[tuple[Any, ...]] | type[frozenset[Any]]) ->
     def each(convert: Callable[[Any], Any], values: Any) -> list[Any]:
         converted = list[Any]()
         try:
-            for one in values:
-                converted.append(convert(one))
+            for value in values:
+                converted.append(convert(value))
         except _Mistake as mistake:
             mistake.place.insert(0, str(len(converted)))
             raise
@@ -257,10 +257,10 @@ def _union(kinds: list[Any], optional: bool, lenient: bool) -> _Codec:
     """One type or null, some literals, or dataclasses that are told apart by their tags."""
     if len(kinds) == 1:
         codec = _codec(kinds[0], lenient)
-    elif all(get_origin(one) is Literal for one in kinds):
-        codec = _literal(tuple(value for one in kinds for value in get_args(one)))
+    elif all(get_origin(item) is Literal for item in kinds):
+        codec = _literal(tuple(value for item in kinds for value in get_args(item)))
     else:
-        codec = _tagged({_TAGS[one][1]: _codec(one, lenient) for one in kinds}, *{_TAGS[one][0] for one in kinds})
+        codec = _tag({_TAGS[item][1]: _codec(item, lenient) for item in kinds}, *{_TAGS[item][0] for item in kinds})
     if not optional:
         return codec
     return _Codec(
@@ -269,7 +269,7 @@ def _union(kinds: list[Any], optional: bool, lenient: bool) -> _Codec:
     )
 
 
-def _tagged(codecs: Mapping[str, _Codec], tag: str) -> _Codec:
+def _tag(codecs: Mapping[str, _Codec], tag: str) -> _Codec:
     def write(value: Any) -> Json:
         return codecs[_TAGS[type(value)][1]].write(value)
 
@@ -289,7 +289,9 @@ def _record(kind: type, lenient: bool) -> _Codec:
     @cache
     def parts() -> tuple[list[tuple[str, Any, Callable[[Any], Json]]], dict[str, Callable[[Json], Any]], list[str]]:
         hints = get_type_hints(kind)
-        defaults = {one.name: one.default if one.default_factory is MISSING else one.default_factory() for one in fields(kind)}
+        defaults = {
+            item.name: item.default if item.default_factory is MISSING else item.default_factory() for item in fields(kind)
+        }
         codecs = {name: _codec(hints[name], lenient) for name in defaults}
         return (
             [(name, defaults[name], codec.write) for name, codec in codecs.items()],

@@ -42,7 +42,7 @@ class Signature:
         try:
             values = self._model.model_validate(dict(arguments))
         except ValidationError as error:
-            return [Complaint(pointer(one["loc"]), one["msg"]) for one in error.errors(include_url=False, include_input=False)]
+            return [Complaint(pointer(item["loc"]), item["msg"]) for item in error.errors(include_url=False, include_input=False)]
         named: dict[str, Any] = {name: getattr(values, field) for field, name in self._fields.items()}
         named |= values.model_extra or {}
         named |= dict.fromkeys(self._injected, injected)
@@ -71,7 +71,7 @@ class Signature:
             field = f"p{len(fields)}"
             self._fields[field] = name
             default = ... if parameter.default is parameter.empty else parameter.default
-            fields[field] = (_annotated(hint, name, descriptions.get(name)), default)
+            fields[field] = (_annotate(hint, name, descriptions.get(name)), default)
         config = ConfigDict(extra="allow" if open_ended else "forbid")
         try:
             return create_model("Arguments", __config__=config, **fields)
@@ -110,7 +110,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         raise UsageError(f"{_name(function)}: an annotation cannot be resolved: {error}") from error
 
 
-def _annotated(hint: Any, name: str, description: str | None) -> Any:
+def _annotate(hint: Any, name: str, description: str | None) -> Any:
     """The hint with the parameter's name and its description from the docstring; a `Field(description=...)` of its own wins."""
     from pydantic import Field
 

@@ -82,8 +82,8 @@ def describe_engines() -> Iterator[EngineDescription]:
 def accepted_options(open: OpenFunction | DescribeFunction, options: Mapping[str, object]) -> dict[str, object]:
     """Those of the options that are set and that this function has a parameter for."""
     parameters = signature(open).parameters.values()
-    any_name = any(one.kind is Parameter.VAR_KEYWORD for one in parameters)
-    names = {one.name for one in list(parameters)[1:]}
+    any_name = any(parameter.kind is Parameter.VAR_KEYWORD for parameter in parameters)
+    names = {parameter.name for parameter in list(parameters)[1:]}
     return {name: value for name, value in options.items() if value is not None and (any_name or name in names)}
 
 

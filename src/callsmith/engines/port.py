@@ -141,5 +141,5 @@ class Engine(Protocol):
 
 def with_defaults(sampling: Sampling, defaults: Sampling) -> Sampling:
     """The sampling settings, with the defaults for those that are not set."""
-    missing = {one.name: getattr(defaults, one.name) for one in fields(sampling) if getattr(sampling, one.name) in (None, ())}
+    missing = {item.name: getattr(defaults, item.name) for item in fields(sampling) if getattr(sampling, item.name) in (None, ())}
     return replace(sampling, **missing)

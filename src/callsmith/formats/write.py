@@ -142,7 +142,7 @@ def spell(values: Spelling, value: Json) -> str:
         case Raw():
             return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
         case Nested():
-            return _nested(values, value)
+            return _nest(values, value)
         case Notation() if values.python:
             return repr(value)
         case Notation() if values.bare_keys:
@@ -157,7 +157,7 @@ def _bare(values: Notation, value: Json) -> str:
             inner = (f"{key}{values.key_separator}{_bare(values, one)}" for key, one in value.items())  # pyright: ignore[reportUnknownVariableType]
             return "{" + values.item_separator.join(inner) + "}"
         case list():
-            return "[" + values.item_separator.join(_bare(values, one) for one in value) + "]"  # pyright: ignore[reportUnknownVariableType]
+            return "[" + values.item_separator.join(_bare(values, item) for item in value) + "]"  # pyright: ignore[reportUnknownVariableType]
         case str():
             quote = values.quotes[0]
             if quote in value:
@@ -167,15 +167,15 @@ def _bare(values: Notation, value: Json) -> str:
             return json.dumps(value)
 
 
-def _nested(values: Nested, value: Json) -> str:
+def _nest(values: Nested, value: Json) -> str:
     def element(key: str, inner: Json) -> str:
-        return f"{values.prefix}<{key}>{_nested(values, inner)}{values.prefix}</{key}>"
+        return f"{values.prefix}<{key}>{_nest(values, inner)}{values.prefix}</{key}>"
 
     match value:
         case dict():
             return "".join(element(key, one) for key, one in value.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case list():
-            return "".join(element(values.item, one) for one in value)  # pyright: ignore[reportUnknownVariableType]
+            return "".join(element(values.item, item) for item in value)  # pyright: ignore[reportUnknownVariableType]
         case str():
             if f"{values.prefix}<" in value:
                 raise UsageError(f"the value {value!r} contains a tag of this format")

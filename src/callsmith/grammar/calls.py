@@ -60,7 +60,7 @@ def grammar_for(
     offered = choice.among(tools)
     calls = CallsGrammar(format, offered, parallel) if offered else None
     if output is not None and choice.mode != "required":
-        return _structured(format, output, calls, opened, thinking)
+        return _structure(format, output, calls, opened, thinking)
     if calls is None:
         return None
     body = calls.required() if choice.mode == "required" else calls.auto()
@@ -76,7 +76,7 @@ def unenforced(format: Format, tool: Tool) -> tuple[tuple[str, str], ...]:
     return CallsGrammar(format, (tool,), parallel=False).rules.all_unenforced()
 
 
-def _structured(format: Format, output: Output, calls: "CallsGrammar | None", opened: str, thinking: bool) -> Grammar:
+def _structure(format: Format, output: Output, calls: "CallsGrammar | None", opened: str, thinking: bool) -> Grammar:
     """The grammar of an answer that is the output, or calls; reasoning may come first."""
     made = output_grammar(format, output)
     body, heads = made.node, [made.head]
@@ -292,7 +292,7 @@ class CallsGrammar:
                 out.append(Lit(flag[0]))
             elif node is Hole.VALUE:
                 ending = list(takewhile(lambda one: one is Hole.KEY or bool(literals_of(one)), flat[position:]))
-                close = "".join(key if one is Hole.KEY else literals_of(one)[0] for one in ending)
+                close = "".join(key if item is Hole.KEY else literals_of(item)[0] for item in ending)
                 marker, *others = first_literals(tuple(flat[position:])) or ("",)
                 out.append(self.values.closed_value(place, Ending(close, marker, tuple(others)), flag[1]))
                 position += len(ending)

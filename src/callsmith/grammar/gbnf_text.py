@@ -87,7 +87,7 @@ class _GbnfReader:
     def _sequence(self) -> Node:
         items: list[Node] = []
         while self.at < len(self.text) and self.text[self.at] not in "|)\r\n":
-            items.append(self._repeated(self._item()))
+            items.append(self._repeat(self._item()))
             self._skip(lines=self.depth > 0)
         return items[0] if len(items) == 1 else Seq(tuple(items))
 
@@ -133,7 +133,7 @@ class _GbnfReader:
                 last = self._character("]")
             if last < first:
                 raise self._error("a range goes from the lower to the higher character")
-            parts.append(_spelled(first) if first == last else f"{_spelled(first)}-{_spelled(last)}")
+            parts.append(_spell(first) if first == last else f"{_spell(first)}-{_spell(last)}")
         if not parts:
             raise self._error("a class without characters")
         return f"[{'^' * negated}{''.join(parts)}]"
@@ -159,7 +159,7 @@ class _GbnfReader:
             raise self._error(f"there is no character {code:x}")
         return chr(code)
 
-    def _repeated(self, node: Node) -> Node:
+    def _repeat(self, node: Node) -> Node:
         self._skip(lines=self.depth > 0)
         sign = self.text[self.at : self.at + 1]
         if sign not in ("*", "+", "?", "{"):
@@ -214,7 +214,7 @@ class _Regex:
     def _node(self, node: Node) -> str | None:
         match node:
             case Lit(text):
-                return "".join(map(_spelled, text))
+                return "".join(map(_spell, text))
             case Pattern(regex):
                 return regex
             case Ref(name):
@@ -234,7 +234,7 @@ class _Regex:
 def _lark(node: Node, numbers: dict[str, str]) -> str:
     match node:
         case Lit(text):
-            return " ".join(f"/{_spelled(character)}/" for character in text) or '""'
+            return " ".join(f"/{_spell(character)}/" for character in text) or '""'
         case Pattern(regex):
             return f"/{regex}/"
         case Ref(name):
@@ -250,6 +250,6 @@ def _lark(node: Node, numbers: dict[str, str]) -> str:
             raise TypeError(f"no part of a GBNF grammar: {node}")
 
 
-def _spelled(character: str) -> str:
+def _spell(character: str) -> str:
     """A character as a regular expression that means just that."""
     return character if character.isascii() and character.isalnum() else f"\\x{{{ord(character):x}}}"

@@ -127,7 +127,7 @@ class Values:
             case Raw():
                 return self._raw(place, ending, flag)
             case Nested() as spelling:
-                return self._nested(spelling, place, ending.close)
+                return self._nest(spelling, place, ending.close)
 
     def _json(self, place: Place, spelling: Notation = JSON) -> Node:
         return JsonValue(standalone(place.root, place.schema), spelling.item_separator, spelling.key_separator)
@@ -168,7 +168,9 @@ class Values:
         allowed = frozenset[str]().union(*(place.schema.types for place in places if "enum" not in place.schema))
         for place in places:
             if "enum" in place.schema and any(common_types(value_types(value), scalars) for value in place.schema["enum"]):
-                self.rules.unenforced += [(path, one) for one in ("enum", "const") for path in place.schema.sources.get(one, ())]
+                self.rules.unenforced += [
+                    (path, text) for text in ("enum", "const") for path in place.schema.sources.get(text, ())
+                ]
             elif {"number", "integer"} & scalars:
                 self.rules.add_unenforced(place.schema, NUMBER_KEYWORDS)
             if "string" in place.schema.types and scalars - common_types(scalars, allowed):
@@ -188,16 +190,16 @@ class Values:
 
     # --- nested elements --------------------------------------------------------------------------------------------------
 
-    def _nested(self, spelling: Nested, place: Place, close: str) -> Node:
+    def _nest(self, spelling: Nested, place: Place, close: str) -> Node:
         """A value and its closing tag."""
         if "$ref" in place.schema or "anyOf" in place.schema:
             key = f"{close} {sorted(place.read_types())}"
-            return self._shared_rule(place, key, lambda found: self._nested_ways(spelling, found, close))
-        return self._nested_ways(spelling, place, close)
+            return self._shared_rule(place, key, lambda found: self._nest_ways(spelling, found, close))
+        return self._nest_ways(spelling, place, close)
 
-    def _nested_ways(self, spelling: Nested, place: Place, close: str) -> Node:
+    def _nest_ways(self, spelling: Nested, place: Place, close: str) -> Node:
         places = place.alternatives()
-        ways = [way for one in places for way in self._elements(spelling, one, close)]
+        ways = [way for place in places for way in self._elements(spelling, place, close)]
         ways += self._leaves(spelling, places, close, place.read_types())
         if not ways:
             why = "this format needs `properties` or `items` to write a structure"
@@ -213,7 +215,7 @@ class Values:
             def member(key: str) -> Node:
                 if not TAG_NAME.fullmatch(key) or key != key.strip():
                     raise UnsupportedSchema(schema.path, "properties", f"this format cannot write the key {key!r}")
-                return Seq((Lit(f"{tag}{key}>"), self._nested(spelling, place.property(key), f"{end}{key}>")))
+                return Seq((Lit(f"{tag}{key}>"), self._nest(spelling, place.property(key), f"{end}{key}>")))
 
             ways.append(Seq((member_nodes(schema, member, ""), Lit(close))))
         elif "type" in schema and "object" in types:
@@ -222,7 +224,7 @@ class Values:
         if "type" in schema and "array" in types:
 
             def item(one: NormalSchema) -> Node:
-                return Seq((Lit(f"{tag}{spelling.item}>"), self._nested(spelling, place.item(one), f"{end}{spelling.item}>")))
+                return Seq((Lit(f"{tag}{spelling.item}>"), self._nest(spelling, place.item(one), f"{end}{spelling.item}>")))
 
             ways.append(Seq((item_nodes(schema, item, ""), Lit(close))))
         return ways
@@ -246,7 +248,7 @@ class Values:
         if "enum" in schema:
             return Alt(tuple(Lit(spell(spelling, value)) for value in schema["enum"]))
         if "anyOf" in schema:
-            ways = (self._notation(spelling, place._replace(schema=one)) for one in schema["anyOf"])
+            ways = (self._notation(spelling, place._replace(schema=item)) for item in schema["anyOf"])
             return self.rules.name(Alt(tuple(ways)))
         if not schema.keys() - {"$defs"}:
             return self._anything(spelling, place)
@@ -285,7 +287,7 @@ class Values:
         if "properties" not in schema and "patternProperties" not in schema:
             key: Node = BARE_KEY if spelling.bare_keys else PYTHON_STRING
             one = Seq((key, Lit(colon), self._notation(spelling, place._replace(schema=extra))))
-            return Seq((Lit("{"), _repeated(one, spelling.item_separator, 0, schema.get("maxProperties")), Lit("}")))
+            return Seq((Lit("{"), _repeat(one, spelling.item_separator, 0, schema.get("maxProperties")), Lit("}")))
 
         def member(name: str) -> Node:
             spelled = name if spelling.bare_keys else spell(spelling, name)
@@ -329,7 +331,7 @@ def item_nodes(schema: NormalSchema, item: Callable[[NormalSchema], Node], separ
     if most is None or most > len(prefix):
         one = item(schema.get("items", NormalSchema({}, schema.path)))
         needed, room = max(0, least - len(prefix)), None if most is None else most - len(prefix)
-        more = _repeated(one, separator, needed, room) if not prefix else Many(_after_separator(separator, one), needed, room)
+        more = _repeat(one, separator, needed, room) if not prefix else Many(_after_separator(separator, one), needed, room)
     for at, inner in reversed(list(enumerate(prefix))):
         more = Seq((_after_separator(separator if at else "", item(inner)), more))
         more = more if at < least else Many(more, 0, 1)
@@ -340,7 +342,7 @@ def _after_separator(separator: str, node: Node) -> Node:
     return Seq((Lit(separator), node)) if separator else node
 
 
-def _repeated(item: Node, separator: str, least: int, most: int | None) -> Node:
+def _repeat(item: Node, separator: str, least: int, most: int | None) -> Node:
     if not separator:
         return Many(item, least, most)
     more = Many(_after_separator(separator, item), max(0, least - 1), None if most is None else max(0, most - 1))

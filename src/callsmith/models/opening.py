@@ -187,9 +187,9 @@ def _tool_prompt(options: Options, measured: Measured | None, known: Entry | Pre
     was measured with."""
     if options.tool_prompt is None and options.format:
         return TEMPLATE
-    sources = [one for one in (measured, known) if one is not None and one.tool_prompt]
-    name = options.tool_prompt or next((one.tool_prompt for one in sources), TEMPLATE.name)
-    threshold = next((one.threshold for one in sources if one.tool_prompt == name), None)
+    sources = [item for item in (measured, known) if item is not None and item.tool_prompt]
+    name = options.tool_prompt or next((source.tool_prompt for source in sources), TEMPLATE.name)
+    threshold = next((source.threshold for source in sources if source.tool_prompt == name), None)
     made = tool_prompt_named(name)
     return made if threshold is None else replace(made, threshold=threshold)
 

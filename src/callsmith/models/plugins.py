@@ -30,7 +30,7 @@ PRESETS_GROUP = "callsmith.presets"
 @cache
 def load_formats() -> tuple[Format, ...]:
     """Register every format of plug-ins and of the user, once. An error names the plug-in or file it comes from."""
-    offered = _of_packages(GROUP, lambda several: [register(one) for one in several])
+    offered = _of_packages(GROUP, lambda several: [register(item) for item in several])
     return (*chain(*offered), *(register_file(path) for path in _of_user("formats")))
 
 

@@ -51,10 +51,10 @@ def presets() -> tuple[Preset, ...]:
 def register_presets(presets: Iterable[Preset]) -> None:
     """Have presets tried before all others; registering the same ones again moves them to the front."""
     added = list(presets)
-    for one in added:
-        if not isinstance(one, Preset):  # pyright: ignore[reportUnnecessaryIsInstance] (plug-ins are not type-checked)
-            raise UsageError(f"a preset must be a `Preset`, and {one!r} is a {type(one).__name__}")
-    _registered[:] = [*added, *(one for one in _registered if one not in added)]
+    for item in added:
+        if not isinstance(item, Preset):  # pyright: ignore[reportUnnecessaryIsInstance] (plug-ins are not type-checked)
+            raise UsageError(f"a preset must be a `Preset`, and {item!r} is a {type(item).__name__}")
+    _registered[:] = [*added, *(item for item in _registered if item not in added)]
 
 
 def preset_for(*names: str) -> Preset | None:
@@ -87,7 +87,7 @@ def _preset(name: str, table: Json, folder: Path | None) -> Preset:
         raise UsageError(f"preset {name} needs `models` and `formats`")
     if row.threshold is not None and not isfinite(row.threshold):
         raise UsageError(f"preset {name}.threshold: expected a number")
-    habits = {one.name: getattr(row, one.name) for one in fields(Habits)}
+    habits = {field.name: getattr(row, field.name) for field in fields(Habits)}
     formats = tuple(_named(one, name) for one in row.formats)
     template = _template(row.template, folder, name) if row.template else ""
     return Preset(name, row.models, formats, template, **habits)

@@ -41,7 +41,7 @@ class Verdict:
         """The verdict as a line of JSON has it; `error` only where there is one."""
         made: dict[str, Json] = {
             "compiled": self.compiled,
-            "unenforced": [list(one) for one in self.unenforced],
+            "unenforced": [list(item) for item in self.unenforced],
             "accepts": list(self.accepts),
         }
         return {**made, "error": self.error} if self.error else made

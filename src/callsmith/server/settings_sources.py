@@ -85,7 +85,9 @@ def _types() -> dict[str, Any]:
     found |= {f"models.*.{name}": of_models[name] for name in PER_MODEL} | {"aliases.*": str}
     for section, kind in SECTIONS.items():
         hints = get_type_hints(kind)
-        found |= {f"{section}.{one.name}": hints[one.name] for one in fields(kind) if one.name not in NOT_IN_SERVER_SECTION}
+        found |= {
+            f"{section}.{field.name}": hints[field.name] for field in fields(kind) if field.name not in NOT_IN_SERVER_SECTION
+        }
     return found
 
 
@@ -131,8 +133,8 @@ def merge_settings(*sources: SettingsSource) -> EffectiveSettings:
             hint = types.get(_with_wildcard(name))
             if hint is None:
                 entry, table = name.rpartition(".")[0], f"{name.partition('.')[0]}.*"
-                known = [*types, *_ALIASES, *(one.replace(table, entry) for one in types if one.startswith(table))]
-                elsewhere = [one for one in known if one.endswith(f".{name}")]  # the section was left out
+                known = [*types, *_ALIASES, *(item.replace(table, entry) for item in types if item.startswith(table))]
+                elsewhere = [item for item in known if item.endswith(f".{name}")]  # the section was left out
                 raise UnknownName(f"setting in {source.origin}", name, elsewhere or known, field=name)
             try:
                 values[name] = load(hint, _parse_text(value, hint) if source.is_text else value, name)
@@ -154,7 +156,7 @@ def write_settings(effective: EffectiveSettings) -> str:
             if one.name not in NOT_IN_SERVER_SECTION:
                 lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
     for name in settings.models:
-        given = {one: value for one in PER_MODEL if (value := f"models.{name}.{one}") in effective.origins}
+        given = {item: value for item in PER_MODEL if (value := f"models.{name}.{item}") in effective.origins}
         lines += ["", f"[models.{json.dumps(name)}]"]
         lines += [_line(full, getattr(settings.models[name], one), effective.origins) for one, full in given.items()]
     if settings.aliases:
@@ -162,7 +164,7 @@ def write_settings(effective: EffectiveSettings) -> str:
         lines += [f"{json.dumps(name)} = {json.dumps(target)}" for name, target in settings.aliases.items()]
     for name, key in settings.keys.items():
         lines += ["", f"[keys.{name}]", 'sha256 = "(hidden)"']
-        lines += [_line(f"keys.{name}.{one.name}", getattr(key, one.name), effective.origins) for one in fields(key)[1:]]
+        lines += [_line(f"keys.{name}.{field.name}", getattr(key, field.name), effective.origins) for field in fields(key)[1:]]
     return "\n".join(lines[1:])
 
 

@@ -175,4 +175,4 @@ class CallAssembler:
 
     def cut_off(self) -> list[ModelEvent]:
         """The calls that have not ended: the answer has, in the middle of them."""
-        return [Unreadable("".join(one.pieces), "the answer ended within the call", one.number) for one in self._open.values()]
+        return [Unreadable("".join(item.pieces), "the answer ended within the call", item.number) for item in self._open.values()]

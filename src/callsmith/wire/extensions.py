@@ -189,10 +189,10 @@ def write_report(report: Report) -> dict[str, Json]:
     """What was done for an answer, as a field to add; none where there is nothing to report."""
     if report == Report():
         return {}
-    left = [{"tool": one.tool or None, "path": one.path, "keyword": one.keyword} for one in report.unenforced]
+    left = [{"tool": item.tool or None, "path": item.path, "keyword": item.keyword} for item in report.unenforced]
     taken_back: dict[str, Json] = {"taken_back": [*report.taken_back]} if report.taken_back else {}
     notices: dict[str, Json] = {"notices": [*report.notices]} if report.notices else {}
-    steps: dict[str, Json] = {"steps": [_write_step(one) for one in report.steps]} if report.steps else {}
+    steps: dict[str, Json] = {"steps": [_write_step(step) for step in report.steps]} if report.steps else {}
     decided = write_decision(report.decision)
     return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back, **notices, **steps, **decided}}
 

@@ -50,7 +50,7 @@ def read_image_part(part: Fields) -> tuple[str, str]:
     if part.get("file_id") is not None:
         raise part.error("file_id", "files are not stored here; give the image as a data: URL or by its address")
     inner, key = (part, "image_url") if isinstance(part.get("image_url"), str) else (part.required_object("image_url"), "url")
-    return _checked_url(inner, key), inner.text("detail") or ""
+    return _check_url(inner, key), inner.text("detail") or ""
 
 
 def write_chat_content(message: Message) -> Json:
@@ -85,7 +85,7 @@ def read_image_block(block: Fields) -> str:
     source = block.required_object("source")
     match source.required_text("type"):
         case "url":
-            return _checked_url(source, "url")
+            return _check_url(source, "url")
         case "base64":
             data, kind = source.required_text("data"), source.required_text("media_type")
             if not _DATA.match(url := f"data:{kind};base64,{data}"):
@@ -135,7 +135,7 @@ def _data_url(fields: Fields, key: str, data: str) -> str:
     return f"data:image/{kind};base64,{data}"
 
 
-def _checked_url(fields: Fields, key: str) -> str:
+def _check_url(fields: Fields, key: str) -> str:
     url = fields.required_text(key)
     if not (_DATA.match(url) or _ADDRESS.fullmatch(url)):
         raise fields.error(key, "expected the http address of an image, or the image itself: data:image/png;base64,…")

@@ -109,7 +109,7 @@ def write_sampling(sampling: Sampling, limit: str, stop: str = "stop") -> dict[s
         limit: sampling.max_tokens,
         stop: list(sampling.stop) or None,
         "repeat_last_n": sampling.penalty_window,
-        "logit_bias": {str(one.token): one.bias for one in sampling.logit_bias} or None,
+        "logit_bias": {str(entry.token): entry.bias for entry in sampling.logit_bias} or None,
     }
 
 
@@ -144,7 +144,7 @@ def write_wanted(top: int | None) -> dict[str, Json]:
 
 
 def write_logprobs(tokens: Iterable[TokenLogprob]) -> list[Json]:
-    return [{**_write(one), "top_logprobs": [_write(other) for other in one.top]} for one in tokens]
+    return [{**_write(token), "top_logprobs": [_write(other) for other in token.top]} for token in tokens]
 
 
 def write_number(logprob: float) -> float:

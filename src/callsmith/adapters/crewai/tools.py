@@ -36,7 +36,7 @@ def to_crewai(
     `decide` is asked about calls that need a person's approval; without it they are not run. CrewAI caches results of idempotent
     tools only. In async code, `tools` is `await toolset.tools()`.
     """
-    return [CallsmithTool(one, decide) for one in callable_tools(toolset, tools, limits, context)]
+    return [CallsmithTool(callable_tool, decide) for callable_tool in callable_tools(toolset, tools, limits, context)]
 
 
 class CallsmithTool(BaseTool):

@@ -19,11 +19,11 @@ def write_request(*needed: ConfirmationNeeded) -> dict[str, Any]:
     """The questions as LangChain's middleware asks them."""
     return {
         "action_requests": [
-            {"name": one.call.name, "args": dict(one.call.arguments), "description": one.reason or one.call.name}
-            for one in needed
+            {"name": item.call.name, "args": dict(item.call.arguments), "description": item.reason or item.call.name}
+            for item in needed
         ],
         "review_configs": [
-            {"action_name": name, "allowed_decisions": list(ALLOWED)} for name in dict.fromkeys(one.call.name for one in needed)
+            {"action_name": name, "allowed_decisions": list(ALLOWED)} for name in dict.fromkeys(item.call.name for item in needed)
         ],
     }
 

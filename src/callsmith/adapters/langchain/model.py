@@ -151,7 +151,9 @@ class ChatCallsmith(BaseChatModel):
     def get_num_tokens_from_messages(self, messages: list[BaseMessage], tools: Sequence[Any] | None = None) -> int:
         """The tokens of the prompt that these messages become."""
         return wait_for(
-            self._asked.count(self._body(messages, None, {"tools": [convert_to_openai_tool(one) for one in tools or ()]}))
+            self._asked.count(
+                self._body(messages, None, {"tools": [convert_to_openai_tool(listed_tool) for listed_tool in tools or ()]})
+            )
         )
 
     def bind_tools(

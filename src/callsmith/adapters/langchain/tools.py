@@ -39,7 +39,7 @@ def to_langchain(
     "error". Inside a LangGraph agent, a call that needs a person's approval interrupts it, as HumanInTheLoopMiddleware would;
     anywhere else it raises ConfirmationRequired. In async code, `tools` is `await toolset.tools()`.
     """
-    return [CallsmithTool(one) for one in callable_tools(toolset, tools, limits, context)]
+    return [CallsmithTool(callable_tool) for callable_tool in callable_tools(toolset, tools, limits, context)]
 
 
 class CallsmithTool(BaseTool):

@@ -151,7 +151,7 @@ class CallsmithLLM(FunctionCallingLLM):
     def _body(self, messages: Sequence[ChatMessage], kwargs: dict[str, Any]) -> dict[str, Any]:
         own = {"temperature": self.temperature, "max_tokens": self.max_tokens}
         set_here = {key: value for key, value in own.items() if value is not None}
-        return {**set_here, **self.additional_kwargs, **kwargs, "messages": [write_message(one) for one in messages]}
+        return {**set_here, **self.additional_kwargs, **kwargs, "messages": [write_message(message) for message in messages]}
 
 
 def _user(prompt: str) -> list[ChatMessage]:
@@ -208,7 +208,9 @@ def _write_call(block: ToolCallBlock) -> dict[str, Any]:
 def read_calls(message: ChatMessage) -> list[ToolSelection]:
     """The calls of an answer."""
     calls: list[Any] = [block for block in message.blocks if isinstance(block, ToolCallBlock)]
-    return [ToolSelection(tool_id=one.tool_call_id or "", tool_name=one.tool_name, tool_kwargs=one.tool_kwargs) for one in calls]
+    return [
+        ToolSelection(tool_id=call.tool_call_id or "", tool_name=call.tool_name, tool_kwargs=call.tool_kwargs) for call in calls
+    ]
 
 
 class ResponseBuilder:

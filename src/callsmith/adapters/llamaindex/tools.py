@@ -32,7 +32,7 @@ def to_llamaindex(
     `decide` is asked about calls that need a person's approval; without it they are not run. In async code, `tools` is
     `await toolset.tools()`.
     """
-    return [CallsmithTool(one, decide) for one in callable_tools(toolset, tools, limits, context)]
+    return [CallsmithTool(callable_tool, decide) for callable_tool in callable_tools(toolset, tools, limits, context)]
 
 
 class ToolsetSpec(BaseToolSpec):
@@ -87,7 +87,7 @@ def _require_names(args: tuple[Any, ...], arguments: dict[str, Any]) -> dict[str
 
 def from_llamaindex(*tools: BaseTool | BaseToolSpec) -> Functions:
     """LlamaIndex tools, and all the tools of tool specs, as a toolset."""
-    listed = [tool for one in tools for tool in (one.to_tool_list() if isinstance(one, BaseToolSpec) else [one])]
+    listed = [tool for item in tools for tool in (item.to_tool_list() if isinstance(item, BaseToolSpec) else [item])]
     return Functions(*map(_function, listed))
 
 

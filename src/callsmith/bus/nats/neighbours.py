@@ -40,7 +40,7 @@ class Announcement:
 
 def write_announcement(node: str, revision: int, at: float, descriptors: Sequence[Descriptor], *, is_gone: bool = False) -> bytes:
     entries: dict[str, Json] = {"node": node, "revision": revision, "at": at}
-    entries |= {"gone": True} if is_gone else {"offers": [write_descriptor(one) for one in descriptors]}
+    entries |= {"gone": True} if is_gone else {"offers": [write_descriptor(descriptor) for descriptor in descriptors]}
     return encode(entries)
 
 
@@ -66,7 +66,7 @@ def read_announcement(payload: bytes, counts: Callable[[str], bool]) -> Announce
         offers = data.array("offers") or ()
         if len(offers) > MOST_OFFERS:
             raise data.error("offers", f"at most {MOST_OFFERS}")
-        found = tuple((offer_digest(one), one) for one in map(read_descriptor, offers))
+        found = tuple((offer_digest(item), item) for item in map(read_descriptor, offers))
         revision, at = data.integer("revision", 0) or 0, data.number("at") or 0.0
         return Announcement(node, revision, at, found, data.flag("gone") or False)
     except (CallsmithError, TypeError, ValueError, RecursionError) as error:
@@ -137,17 +137,17 @@ class Neighbours:
 
     def list_silent(self, now: float) -> list[str]:
         """The nodes that have missed too many beats."""
-        return [one.node for one in self._nodes.values() if now - one.seen > _SILENCE]
+        return [node.node for node in self._nodes.values() if now - node.seen > _SILENCE]
 
     def mark_all_seen(self, now: float) -> None:
         """After a time in which nobody could be heard."""
-        for one in self._nodes.values():
-            one.seen = now
+        for node in self._nodes.values():
+            node.seen = now
 
     def offers(self, capability: str = "") -> Sequence[Offer]:
         """What is offered: of one capability, or of all."""
         if self._offers is None:
-            every = [offer for one in self._nodes.values() for offer in one.offers.values()]
+            every = [offer for node in self._nodes.values() for offer in node.offers.values()]
             self._offers = {"": every}
             for offer in every:
                 self._offers.setdefault(offer.descriptor.name, []).append(offer)

@@ -195,7 +195,7 @@ class NatsTransport:
         """Take calls for what is offered, let the others know, and take no more calls for what is not."""
         async with self._announcing:
             assert self._serving is not None
-            wanted = {self._subjects.call(one.name, offer_digest(one)) for one in self._descriptors}
+            wanted = {self._subjects.call(descriptor.name, offer_digest(descriptor)) for descriptor in self._descriptors}
             for subject in wanted - self._subscribed:
                 await self._connection.subscribe(subject, self._serving.take, QUEUE)
             self._publish_announcement()

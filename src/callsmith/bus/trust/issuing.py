@@ -59,7 +59,7 @@ class _IssuedTokens:
         if not is_node_id(subject):
             raise BusError("bad_request", "subject: tokens are issued to a node, by its id, and never to anybody")
         scope = read_scope({name: value for name, value in call.input.items() if name in SCOPE_FIELDS})
-        if any(one.startswith(_OWN_PREFIX) for one in scope.capabilities):
+        if any(capability.startswith(_OWN_PREFIX) for capability in scope.capabilities):
             raise BusError("token_scope_insufficient", f"no token for capabilities under {_OWN_PREFIX} is issued")
         token = self._make(call.authority, subject, scope, cast(int | None, call.input.get("ttl_seconds")))
         self._issued[token.jti] = token, call.authority.subject
@@ -123,10 +123,12 @@ def _check_within_authority(scope: Scope, authority: Authority, offers: Sequence
     """A BusError unless the caller may call all that the scope lists."""
     for reference in scope.capabilities:
         name, version = parse_reference(reference)
-        offered = [one.descriptor for one in offers if one.descriptor.name == name and satisfies(one.descriptor.version, version)]
+        offered = [
+            offer.descriptor for offer in offers if offer.descriptor.name == name and satisfies(offer.descriptor.version, version)
+        ]
         if not offered:
             raise BusError("not_found", f"nobody offers {reference}")
-        if not authority.may_call(name) or not all(is_trusted(authority.trust, one.trust_required) for one in offered):
+        if not authority.may_call(name) or not all(is_trusted(authority.trust, item.trust_required) for item in offered):
             raise BusError("token_scope_insufficient", f"the caller may not call {reference} itself")
 
 

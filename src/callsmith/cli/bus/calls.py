@@ -36,7 +36,7 @@ def list_offers(context: typer.Context) -> None:
             return list(bus.offers())
 
     found = sorted(asyncio.run(offers()), key=lambda one: (one.node, one.descriptor.name, one.descriptor.version))
-    for node in dict.fromkeys(one.node for one in found):
+    for node in dict.fromkeys(item.node for item in found):
         echo(node)
         for one in found:
             if one.node == node:
@@ -201,6 +201,6 @@ async def _offer(settings: "Settings", corpora: "Corpora | None", toolset: "Tool
             corpora.register(bus)
         if toolset is not None:
             await offer(bus, toolset, prefix)
-        names = ", ".join(sorted(one.descriptor.reference for one in bus.offers() if one.is_local))
+        names = ", ".join(sorted(offer.descriptor.reference for offer in bus.offers() if offer.is_local))
         echo(f"Offering {names} as {bus.node}. Ctrl-C ends it.")
         await asyncio.Event().wait()

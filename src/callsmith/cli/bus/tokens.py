@@ -82,9 +82,9 @@ def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it 
     except BusError as error:
         state = f"invalid: {error.message}"
     shown = [
-        {"id": one.jti, "issuer": one.iss, "subject": one.sub, "audience": one.aud, "scope": write_scope(one.scope)}
-        | {"valid_from": _date(one.nbf), "expires": _date(one.exp)}
-        for one in read.links()
+        {"id": link.jti, "issuer": link.iss, "subject": link.sub, "audience": link.aud, "scope": write_scope(link.scope)}
+        | {"valid_from": _date(link.nbf), "expires": _date(link.exp)}
+        for link in read.links()
     ]
     echo_json({"state": state, "links": shown})
 

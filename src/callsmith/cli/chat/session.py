@@ -167,7 +167,7 @@ class ChatSession:
     def _show(self, events: AsyncIterator[RunEvent]) -> None:
         async def show() -> None:
             transcript, running = Transcript(self.console), set[str]()
-            async with closing(await self._recorded(events)) as shown:
+            async with closing(await self._record(events)) as shown:
                 with StatusLine(self.console, self._describe_wait) as status:
                     async for event in shown:
                         if isinstance(event, Started):
@@ -189,7 +189,7 @@ class ChatSession:
         done, total = progress() if progress else (0, 0)
         return f"reading the prompt, {done:,} of {total:,} tokens" if done < total else "waiting for the answer"
 
-    async def _recorded(self, events: AsyncIterator[RunEvent]) -> AsyncIterator[RunEvent]:
+    async def _record(self, events: AsyncIterator[RunEvent]) -> AsyncIterator[RunEvent]:
         """The events of a turn; with --trace the turn is recorded."""
         if self.setup.recorder is None:
             return events

@@ -55,8 +55,8 @@ def check(
     from callsmith.evals.check import run
 
     if list_probes:
-        for one in run.known_probes():
-            echo(f"{one.name:<34}{one.title}")
+        for known_probe in run.known_probes():
+            echo(f"{known_probe.name:<34}{known_probe.title}")
         return
     if not url:
         raise UsageError("the address of a server is missing: callsmith check http://127.0.0.1:8000/v1", field="url")
@@ -128,7 +128,7 @@ class _Progress:
         if self._status is not None:
             done = len(self.report.findings)
             left = self.report.seconds / done * (len(self.report.planned) - done)
-            self._status.update(f"{done} of {len(self.report.planned)}, about {_spelled(left)} left; {finding.name}")
+            self._status.update(f"{done} of {len(self.report.planned)}, about {_spell(left)} left; {finding.name}")
 
     def end(self, report: "Report") -> None:
         from callsmith.evals.check.report import explained, summary
@@ -148,5 +148,5 @@ class _Progress:
         self._console.print("\n".join(map(one_line, lines)), markup=False)
 
 
-def _spelled(seconds: float) -> str:
+def _spell(seconds: float) -> str:
     return f"{seconds / 60:.0f} min" if seconds > 90 else f"{seconds:.0f} s"

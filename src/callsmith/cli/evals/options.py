@@ -29,7 +29,7 @@ Seconds: TypeAlias = Annotated[float, typer.Option("--timeout", min=1, help="Sec
 def with_engine_options(command: Callable[..., None]) -> Callable[..., None]:
     """A command with the options of engines; it gets them as its argument `engine`, by their names."""
     options = {option.name.replace(".", "__"): option for option in options_in("engine", EngineOptions)}
-    own = [one for one in signature(command).parameters.values() if one.name != "engine"]
+    own = [parameter for parameter in signature(command).parameters.values() if parameter.name != "engine"]
 
     @wraps(command)
     def run(**given: Any) -> None:

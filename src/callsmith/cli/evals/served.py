@@ -20,7 +20,7 @@ async def served(spec: str, options: "Options") -> AsyncGenerator[str, None]:
     from callsmith.cli.inputs.options import alias_of
 
     port = _free_port()
-    flags = {one.flag.names[0]: one.name.partition(".")[2] for one in options_in("engine", EngineOptions)}
+    flags = {item.flag.names[0]: item.name.partition(".")[2] for item in options_in("engine", EngineOptions)}
     flags |= {"--concurrency": "live", "--format": "format"}
     given = {flag: getattr(options, name) for flag, name in flags.items()}
     words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]

@@ -81,7 +81,7 @@ def tune(
     setups = {f"{name}/{prompt}": _setup(prompt) for prompt in names}
     with open_records(out) as records:
         info = asyncio.run(_ask(model, options, setups, chosen, records, settings, store=store))
-    answered = {prompt: [one for one in records.all() if one.setup == f"{name}/{prompt}"] for prompt in names}
+    answered = {prompt: [record for record in records.all() if record.setup == f"{name}/{prompt}"] for prompt in names}
     found = choose(answered, expects)
     _show(found, name, out)
     if store:

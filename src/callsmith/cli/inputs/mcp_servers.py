@@ -44,14 +44,14 @@ def servers(given: "Mcp") -> tuple[ServerConfig, ...]:
 
 def _allowed(server: ServerConfig, given: "Mcp") -> ServerConfig:
     """The server, with what the options allow. A tool is meant by its own name, and by one with the server's before it."""
-    names = dict.fromkeys(name for one in given.allow for name in (one, one.removeprefix(f"{server.name}_")))
+    names = dict.fromkeys(name for item in given.allow for name in (item, item.removeprefix(f"{server.name}_")))
     free: list[tuple[str, Verdict]] = [(name, "auto") for name in names]
     return replace(server, trust=server.trust or given.trust, approval=(*free, *server.approval))
 
 
 def asking(servers: Sequence[ServerConfig]) -> list[str]:
     """For every server of whose tools none runs without a person's word: what would let them."""
-    waiting = [one.name for one in servers if not one.trust and all(verdict != "auto" for _, verdict in one.approval)]
+    waiting = [server.name for server in servers if not server.trust and all(verdict != "auto" for _, verdict in server.approval)]
     return [ASKS.format(name) for name in waiting]
 
 

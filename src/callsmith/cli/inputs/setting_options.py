@@ -46,7 +46,11 @@ class SettingsCommand(TyperCommand):
         """The settings that have an option here, by the parameter's name."""
         from callsmith.server.settings_sources import setting_options
 
-        return {one.name.replace(".", "__"): one for one in setting_options() if not self.only or one.name in self.only}
+        return {
+            setting_option.name.replace(".", "__"): setting_option
+            for setting_option in setting_options()
+            if not self.only or setting_option.name in self.only
+        }
 
     @cached_property
     def setting_params(self) -> list[Any]:

@@ -54,7 +54,7 @@ def _place(error: BaseException) -> str:
     """The file and the line at which an import failed; empty if no file had been opened yet."""
     if isinstance(error, SyntaxError):
         return f"{error.filename}, line {error.lineno}: {(error.text or '').strip()}"
-    frames = [one for one in traceback.extract_tb(error.__traceback__) if not one.filename.startswith("<frozen ")]
+    frames = [item for item in traceback.extract_tb(error.__traceback__) if not item.filename.startswith("<frozen ")]
     inside = frames[2:]  # behind ours and importlib's
     return f"{inside[-1].filename}, line {inside[-1].lineno}: {inside[-1].line}" if inside else ""
 
@@ -75,6 +75,6 @@ def _of_value(spec: str, value: Any) -> Toolset:
         return Functions(value)
     if isinstance(value, Iterable):
         functions = list(cast("Iterable[Any]", value))
-        if functions and all(callable(one) for one in functions):
+        if functions and all(callable(function) for function in functions):
             return Functions(*cast("list[Callable[..., Any]]", functions))
     raise UsageError(f"{spec} is neither a toolset nor a list of functions", field="tools")

@@ -93,11 +93,11 @@ class BlockWriter:
         if self._fence and self._partial:
             self._show(Text(self._partial))
         elif not self._fence and (self._lines or self._partial.strip()):
-            self._show(self._rendered([*self._lines, self._partial]))
+            self._show(self._render([*self._lines, self._partial]))
 
     def _finish(self) -> None:
         if self._lines:
-            self._commit(self._rendered(self._lines))
+            self._commit(self._render(self._lines))
         self._lines = []
 
     def _commit(self, content: "RenderableType") -> None:
@@ -109,7 +109,7 @@ class BlockWriter:
         rows = rows_of(self._console, content)
         self._live.show(["", *rows] if self._is_spaced else rows)
 
-    def _rendered(self, lines: list[str]) -> "RenderableType":
+    def _render(self, lines: list[str]) -> "RenderableType":
         text = "\n".join(lines).rstrip("\n")
         return Text(text, self._style) if self._style else ModelMarkdown(text)
 

@@ -62,7 +62,9 @@ class Authority:
         """This authority, as far as such trust and such patterns go as well."""
         if trust == "self" and capabilities == EVERYTHING:
             return self
-        return replace(self, trust=least_trust(self.trust, trust), capabilities=_allowed_by_both(self.capabilities, capabilities))
+        return replace(
+            self, trust=least_trust(self.trust, trust), capabilities=_intersect_patterns(self.capabilities, capabilities)
+        )
 
     def deeper(self, trace_id: str) -> "Authority":
         """The authority of calls that are made by the call with this trace id."""
@@ -70,7 +72,7 @@ class Authority:
         return Authority(self.subject, self.via, self.trust, self.token, trace_id, depth, self.capabilities, self.max_depth)
 
 
-def _allowed_by_both(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
+def _intersect_patterns(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
     """Patterns of names that fit both; where that cannot be told of a pattern, it is left out."""
     if "*" in one or "*" in other:
         return other if "*" in one else one

@@ -21,7 +21,7 @@ class CallIds:
     def claim(self, id: str, otherwise: str = "") -> str:
         """The id for a call: this one if it is free, else the other one, else one with a number behind it."""
         copies = (f"{id or otherwise or 'call'}_{number}" for number in count(2))
-        claimed = next((one for one in (id, otherwise) if one and one not in self._taken), "")
+        claimed = next((item for item in (id, otherwise) if item and item not in self._taken), "")
         claimed = claimed or next(copy for copy in copies if copy not in self._taken)
         self._taken.add(claimed)
         return claimed

@@ -32,16 +32,16 @@ def check_fields(kind: type[T]) -> type[T]:
     """
     known: dict[str, Any] = {"examine": examine_fields, "LATER": object()}
     parameters, body, tests = ["self"], list[str](), list[str]()
-    for one in fields(kind):  # pyright: ignore[reportArgumentType]
-        name = one.name
-        default = one.default
-        if one.default_factory is not MISSING:
-            known[f"make_{name}"], default = one.default_factory, known["LATER"]
+    for field in fields(kind):  # pyright: ignore[reportArgumentType]
+        name = field.name
+        default = field.default
+        if field.default_factory is not MISSING:
+            known[f"make_{name}"], default = field.default_factory, known["LATER"]
             body.append(f"if {name} is LATER: {name} = make_{name}()")
         known |= {f"set_{name}": getattr(kind, name).__set__, f"default_{name}": default}
         parameters.append(name if default is MISSING else f"{name}=default_{name}")
         body.append(f"set_{name}(self, {name})")
-        tests.append(_exact_test(name, one.type, known))
+        tests.append(_exact_test(name, field.type, known))
     body.append(f"if not ({' and '.join(filter(None, tests))}): examine(self)")
     if hasattr(kind, "__post_init__"):
         body.append("self.__post_init__()")
@@ -58,7 +58,7 @@ def _exact_test(value: str, hint: Any, known: dict[str, Any]) -> str:
         return ""
     if origin in (Union, UnionType):
         ordered = sorted(inner, key=lambda one: one is not NoneType)
-        return "(" + " or ".join(_exact_test(value, one, known) for one in ordered) + ")"
+        return "(" + " or ".join(_exact_test(value, item, known) for item in ordered) + ")"
     if origin is Literal:
         return f"{value} in {inner!r}"
     if origin is tuple and isclass(inner[0]):  # mostly of none or one
@@ -93,19 +93,19 @@ class _Mismatch(Exception):
 def examine_fields(value: Any) -> None:
     """Look at every field of a value: make tuples of lists, and raise a UsageError for the first that does not fit."""
     hints, name = _hints(value.__class__), str(value.__class__.__name__)
-    for one in fields(value):
-        advice = one.metadata.get("advice", "")
-        fitted = check_argument(f"{name}.{one.name}", getattr(value, one.name), hints[one.name], advice, field=one.name)
-        object.__setattr__(value, one.name, fitted)
+    for field in fields(value):
+        advice = field.metadata.get("advice", "")
+        fitted = check_argument(f"{name}.{field.name}", getattr(value, field.name), hints[field.name], advice, field=field.name)
+        object.__setattr__(value, field.name, fitted)
 
 
 def check_argument(name: str, value: Any, hint: Any, advice: str = "", *, field: str = "") -> Any:
     """The argument as the annotation wants it; one that does not fit is a UsageError that says what was expected."""
     try:
-        return _fitted(value, hint)
+        return _fit(value, hint)
     except _Mismatch as mismatch:
         got = "None" if value is None else f"the {type(value).__name__} {reprlib.repr(value)}"
-        complaint = f"{name}: expected {_described(hint)}, got {got}"
+        complaint = f"{name}: expected {_describe(hint)}, got {got}"
         raise UsageError("; ".join(filter(None, (complaint, str(mismatch), advice))), field=field or name) from None
 
 
@@ -132,11 +132,11 @@ def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
 
 
-def _fitted(value: Any, hint: Any) -> Any:
+def _fit(value: Any, hint: Any) -> Any:
     """The value as the annotation wants it."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return _fitted_to_any(value, inner)
+        return _fit_any(value, inner)
     if origin is Literal:
         if value not in inner:
             close = get_close_matches(value, inner, 1) if isinstance(value, str) else []
@@ -145,30 +145,30 @@ def _fitted(value: Any, hint: Any) -> Any:
     if origin is tuple or origin is frozenset:
         if not isinstance(value, (tuple, list) if origin is tuple else (frozenset, set)):
             raise _Mismatch
-        items = [_fitted(one, inner[0]) for one in cast("list[Any]", value)]
+        items = [_fit(item, inner[0]) for item in cast("list[Any]", value)]
         return tuple(items) if origin is tuple else frozenset(items)
     if origin is Sequence:
         if not isinstance(value, Sequence) or isinstance(value, str):
             raise _Mismatch
-        for one in cast("Sequence[Any]", value):
-            _fitted(one, inner[0])
+        for item in cast("Sequence[Any]", value):
+            _fit(item, inner[0])
         return cast("Sequence[Any]", value)
     if origin is Mapping:
         if not isinstance(value, Mapping):
             raise _Mismatch
-        for one in cast("Mapping[Any, Any]", value).values():
-            _fitted(one, inner[1])
+        for item in cast("Mapping[Any, Any]", value).values():
+            _fit(item, inner[1])
         return cast("Mapping[Any, Any]", value)
     if not _is_a(value, hint):
         raise _Mismatch
     return value
 
 
-def _fitted_to_any(value: Any, hints: tuple[Any, ...]) -> Any:
+def _fit_any(value: Any, hints: tuple[Any, ...]) -> Any:
     said = ""
     for hint in hints:
         try:
-            return _fitted(value, hint)
+            return _fit(value, hint)
         except _Mismatch as mismatch:
             said = said or str(mismatch)
     raise _Mismatch(said)
@@ -189,16 +189,16 @@ def _is_a(value: Any, kind: Any) -> bool:
     return isinstance(value, kind)
 
 
-def _described(hint: Any) -> str:
+def _describe(hint: Any) -> str:
     """The annotation in words."""
     origin, inner = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
-        return " or ".join(map(_described, inner))
+        return " or ".join(map(_describe, inner))
     if origin is Literal:
         return "one of " + ", ".join(map(repr, inner))
     if origin in (tuple, frozenset, Sequence):
         kinds = get_args(inner[0]) if get_origin(inner[0]) in (Union, UnionType) else inner[:1]
-        return f"a {origin.__name__.lower()} of {' or '.join(getattr(one, '__name__', str(one)) for one in kinds)}"
+        return f"a {origin.__name__.lower()} of {' or '.join(getattr(kind, '__name__', str(kind)) for kind in kinds)}"
     if origin is Mapping:
         return "a mapping"
     if origin is Callable:

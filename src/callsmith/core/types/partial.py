@@ -36,7 +36,7 @@ def _fill(kind: Any, value: Any) -> Any:
         return value
     found = cast("dict[str, Any]", value)
     if NoneType in arguments and len(arguments) == 2:  # an optional one
-        return _fill(next(one for one in arguments if one is not NoneType), found)
+        return _fill(next(argument for argument in arguments if argument is not NoneType), found)
     if get_origin(kind) is dict:
         return {name: _fill(arguments[1], item) for name, item in found.items()}
     if isinstance(kind, type) and issubclass(kind, BaseModel):

@@ -63,7 +63,7 @@ def open(
         raise UnknownName("kind of server", kind, KINDS)
     key = os.environ.get(KEY) if key is None else key
     upstream = Upstream(
-        [one.removesuffix("/v1") for one in split_urls(url)],
+        [split_url.removesuffix("/v1") for split_url in split_urls(url)],
         headers={"authorization": f"Bearer {key}"} if key else None,
         retry_policy=retry_policy,
         probe="v1/models",
@@ -120,7 +120,7 @@ async def _when_loaded(upstream: Upstream) -> Json:
 
 def _find_kind(url: str, models: Sequence[Object]) -> type[CompletionServer]:
     """The kind of a server, by what its list of models says of their owner."""
-    owners = [as_text(one.get("owned_by")) for one in models]
+    owners = [as_text(model.get("owned_by")) for model in models]
     for kind in KINDS.values():
         if kind.owner in owners:
             return kind
@@ -286,7 +286,7 @@ def _digest(body: Object) -> bytes:
 
 def _size(body: Object) -> int:
     """How many characters the grammar in these fields has."""
-    return max((len(one) for one in _texts(body)), default=0)
+    return max((len(text) for text in _texts(body)), default=0)
 
 
 def _texts(value: Json) -> Iterator[str]:

@@ -80,7 +80,7 @@ class LlamaServer(CompletionServer):
             **job.grammar,
         }
         if sampling.logit_bias:
-            body["logit_bias"] = [[one.token, one.bias] for one in sampling.logit_bias]
+            body["logit_bias"] = [[entry.token, entry.bias] for entry in sampling.logit_bias]
         if sampling.logprobs is not None:
             body["n_probs"] = max(sampling.logprobs, 1)  # with 0, not even the one that was sampled
         penalties = (sampling.repetition_penalty, sampling.presence_penalty, sampling.frequency_penalty)
@@ -96,7 +96,7 @@ class LlamaServer(CompletionServer):
         if data.get("stop") is True:
             is_cut = data.get("stop_type") == "limit" or data.get("stopped_limit") is True or data.get("truncated") is True
             end = "length" if is_cut else "stop"
-        logprobs = tuple(self._token(one) for one in as_list(data.get("completion_probabilities")))
+        logprobs = tuple(self._token(item) for item in as_list(data.get("completion_probabilities")))
         text, tokens = as_text(data.get("content")), as_ids(data.get("tokens"))
         return Chunk(text, tokens, usage if usage.prompt else None, end, logprobs)
 
@@ -105,9 +105,9 @@ class LlamaServer(CompletionServer):
 
     def _token(self, said: Json) -> TokenLogprob:
         token = as_object(said)
-        data = bytes(one for one in as_ids(token.get("bytes")) if 0 <= one < 256)
+        data = bytes(as_id for as_id in as_ids(token.get("bytes")) if 0 <= as_id < 256)
         special = self._specials.get(as_count(token.get("id")), "")
-        top = [self._token(one) for one in as_list(token.get("top_logprobs"))]
+        top = [self._token(item) for item in as_list(token.get("top_logprobs"))]
         return read_token(data or as_text(token.get("token")) or special, token.get("logprob"), top)
 
     async def _detokenize(self, tokens: list[int]) -> str:

@@ -147,21 +147,21 @@ class CompletionServer(ABC):
 
 def list_models(listed: Json) -> list[Object]:
     """The models in the answer to `GET /v1/models`."""
-    return [as_object(one) for one in as_list(as_object(listed).get("data"))]
+    return [as_object(item) for item in as_list(as_object(listed).get("data"))]
 
 
 def choose_model(url: str, models: Sequence[Object], wanted: str) -> Object:
     """The model that is asked for; without a name the one there is."""
     if not models:
         raise ModelError(f"{url} lists no models")
-    names = {as_text(one.get("id")): one for one in reversed(models)}
+    names = {as_text(model.get("id")): model for model in reversed(models)}
     if wanted:
         if wanted not in names:
             raise UnknownName("model", wanted, names, field="model")
         return names[wanted]
-    bases = [one for one in models if not one.get("parent")]  # not the adapters beside it
+    bases = [model for model in models if not model.get("parent")]  # not the adapters beside it
     if len(bases) > 1:
-        listed = list_names(as_text(one.get("id")) for one in bases)
+        listed = list_names(as_text(base.get("id")) for base in bases)
         raise UsageError(f"{url} has several models: say which, completions:{url}#NAME; there are {listed}")
     return (bases or models)[0]
 
@@ -172,7 +172,7 @@ def translate(error: ModelError, context: int | None) -> ModelError | PromptTooL
         return error
     if error.status in (400, 413, 422) and _TOO_LONG.search(error.message):
         _, _, said = error.message.partition(f"answers {error.status}")
-        numbers = [int(one.replace(",", "")) for one in _NUMBER.findall(said)]
+        numbers = [int(match.replace(",", "")) for match in _NUMBER.findall(said)]
         limit = context if context in numbers or not numbers else min(numbers)
         return PromptTooLong(max(numbers, default=0), limit or 0)
     if error.status in (401, 403):
@@ -184,5 +184,5 @@ def write_sampling(sampling: Sampling, others: Iterable[str] = (), **names: str)
     """The sampling settings that are set: what every kind of server has, and `others`, under the `names` that this one has."""
     settings = {names.get(own, own): getattr(sampling, own) for own in (*_SAMPLING, *others)}
     if sampling.logit_bias:
-        settings["logit_bias"] = {str(one.token): one.bias for one in sampling.logit_bias}
+        settings["logit_bias"] = {str(entry.token): entry.bias for entry in sampling.logit_bias}
     return {name: value for name, value in settings.items() if value is not None}

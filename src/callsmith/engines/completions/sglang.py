@@ -89,7 +89,7 @@ def _logprobs(meta: Object, progress: Progress) -> tuple[TokenLogprob, ...]:
     count = as_count(meta.get("output_token_logprobs_length")) or len(rows)
     seen = max(progress.logprobs - (count - len(rows)), 0)
     progress.logprobs = max(progress.logprobs, count)
-    likeliest = [[_token(row) for row in as_list(one)] for one in top[seen:]]
+    likeliest = [[_token(row) for row in as_list(item)] for item in top[seen:]]
     likeliest += [[] for _ in rows[seen + len(likeliest) :]]
     return tuple(_token(row, more) for row, more in zip(rows[seen:], likeliest, strict=False))
 

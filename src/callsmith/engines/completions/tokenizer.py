@@ -113,7 +113,7 @@ def _choose_template(value: Json) -> str | None:
     """The template; of several, the one for tools, else the default."""
     if isinstance(value, str):
         return value or None
-    named = {as_text(one.get("name")): as_text(one.get("template")) for one in map(as_object, as_list(value))}
+    named = {as_text(item.get("name")): as_text(item.get("template")) for item in map(as_object, as_list(value))}
     return named.get("tool_use") or named.get("default") or None
 
 

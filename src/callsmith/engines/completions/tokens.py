@@ -48,7 +48,7 @@ class SpecialSplitter:
     def close(self, *, is_stop: bool) -> list[Piece]:
         """What is left at the end. Where the answer stopped by itself, the last token is the one that ended it."""
         rest, self._waiting = self._waiting, []
-        return [Piece(one, special=True) for one in (rest[:-1] if is_stop else rest)]
+        return [Piece(item, special=True) for item in (rest[:-1] if is_stop else rest)]
 
 
 def read_token(text: str | bytes, logprob: Json, top: Iterable[TokenLogprob] = ()) -> TokenLogprob:
@@ -82,7 +82,7 @@ class TokenAligner:
     def feed(self, text: str, tokens: Sequence[TokenLogprob], end: Literal["stop", "length"] | None = None) -> None:
         """The next text, and the next tokens; with the last of them, how the answer has ended."""
         self._text += text
-        self._waiting += [TokenLogprob(one.data, one.logprob, one.top[: self._top]) for one in tokens]
+        self._waiting += [TokenLogprob(token.data, token.logprob, token.top[: self._top]) for token in tokens]
         if end == "stop":
             self._drop_end()
         while self._waiting and self._text:

@@ -96,6 +96,6 @@ def _logprobs(said: Json) -> tuple[TokenLogprob, ...]:
     """The tokens of a choice; beside each the likeliest ones, and itself where it is none of them."""
     listed = as_object(said)
     texts, values, top = (as_list(listed.get(name)) for name in ("tokens", "token_logprobs", "top_logprobs"))
-    likeliest = [[read_token(text, value) for text, value in as_object(one).items()] for one in top]
+    likeliest = [[read_token(text, value) for text, value in as_object(item).items()] for item in top]
     likeliest += [[] for _ in texts[len(top) :]]
     return tuple(read_token(as_text(text), *rest) for text, *rest in zip(texts, values, likeliest, strict=False))

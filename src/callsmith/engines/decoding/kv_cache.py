@@ -84,11 +84,11 @@ class SavedSequences:
 
     def of(self, salt: str) -> list[SavedSequence]:
         """Those that may be reused with this salt."""
-        return [one for one in self._kept if one.salt == salt]
+        return [item for item in self._kept if item.salt == salt]
 
     def save(self, slot: Slot) -> None:
         """Keep a copy of the slot's sequence, unless it is short, or the beginning of one that is kept."""
-        known = [(one, shared(one.tokens, slot.tokens, len(slot.tokens))) for one in self.of(slot.salt)]
+        known = [(item, shared(item.tokens, slot.tokens, len(slot.tokens))) for item in self.of(slot.salt)]
         if len(slot.tokens) < _LEAST_SAVED or any(common == len(slot.tokens) for _, common in known):
             return
         for one, common in known:
@@ -101,12 +101,12 @@ class SavedSequences:
 
     @property
     def _is_full(self) -> bool:
-        tokens = sum(len(one.tokens) for one in self._kept)
-        return tokens > self._memory.size and sum(one.copy.nbytes for one in self._kept) > self._least
+        tokens = sum(len(item.tokens) for item in self._kept)
+        return tokens > self._memory.size and sum(item.copy.nbytes for item in self._kept) > self._least
 
     def longest(self, tokens: list[int], session: str, salt: str) -> tuple[SavedSequence | None, int]:
         """The one with the longest common prefix, among equals the session's own."""
-        found = [(shared(one.tokens, tokens, len(tokens) - 1), one.session == session, one) for one in self.of(salt)]
+        found = [(shared(item.tokens, tokens, len(tokens) - 1), item.session == session, item) for item in self.of(salt)]
         common, _, best = max(found, key=lambda one: one[:2], default=(0, False, None))
         return best, common
 
@@ -152,12 +152,12 @@ class Cache:
         A model may write its answer in other tokens than the tokenizer finds in the text. The two are joined where a token ends
         in both.
         """
-        held = [one.tokens for one in chain(self._of(salt), self._saved_of(salt))]
-        best, most = tokens, max((shared(one, tokens, len(tokens) - 1) for one in held), default=0)
-        for one in held:
-            cached, known = aligned(one, tokens, said)
+        held = [item.tokens for item in chain(self._of(salt), self._saved_of(salt))]
+        best, most = tokens, max((shared(item, tokens, len(tokens) - 1) for item in held), default=0)
+        for item in held:
+            cached, known = aligned(item, tokens, said)
             if known > most:
-                best, most = [*one[:cached], *tokens[known:]], known
+                best, most = [*item[:cached], *tokens[known:]], known
         return best
 
     def take(self, tokens: list[int], *, exact: bool = False, session: str = "", salt: str = "") -> Slot:
@@ -167,7 +167,7 @@ class Cache:
         once and on what else is in the memory. So only whole slices are reused, and all other slots are evicted.
         """
         slot = self._take_exact(tokens, salt) if exact else self._take(tokens, session, salt)
-        for other in chain((one for one in self._of(salt) if not one.live), self._saved_of(salt)):
+        for other in chain((item for item in self._of(salt) if not item.live), self._saved_of(salt)):
             if other.session == session:
                 other.session = ""  # the conversation continues in the new slot
         slot.live, slot.session, slot.salt, slot.tail = True, session, salt, []

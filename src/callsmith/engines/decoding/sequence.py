@@ -34,8 +34,8 @@ class Adjustment:
         self._frequency = sampling.frequency_penalty or 0.0
         self._repetition = sampling.repetition_penalty or 1.0
         self._window = sampling.penalty_window
-        self._biased = np.array([one.token for one in sampling.logit_bias], np.intp)
-        self._bias = np.array([one.bias for one in sampling.logit_bias], np.float32)
+        self._biased = np.array([entry.token for entry in sampling.logit_bias], np.intp)
+        self._bias = np.array([entry.bias for entry in sampling.logit_bias], np.float32)
         self._answer: Counter[int] = Counter()
         self._all: Counter[int] = Counter()
         self._recent: deque[tuple[int, bool]] = deque()  # the tokens in the window, each with whether the answer has written it
@@ -75,10 +75,10 @@ class Adjustment:
 
 def check_bias(sampling: Sampling, size: int) -> None:
     """Complain about a bias on a token that a vocabulary of this size does not have."""
-    for one in sampling.logit_bias:
-        if not 0 <= one.token < size:
+    for entry in sampling.logit_bias:
+        if not 0 <= entry.token < size:
             raise UsageError(
-                f"logit_bias: there is no token {one.token}: they are numbered from 0 to {size - 1}", field="logit_bias"
+                f"logit_bias: there is no token {entry.token}: they are numbered from 0 to {size - 1}", field="logit_bias"
             )
 
 
@@ -109,7 +109,7 @@ class Logprobs:
 
         likely = np.argpartition(logits, -self._top)[-self._top :] if self._top else np.zeros(0, np.intp)
         likely = likely[np.argsort(-logits[likely], kind="stable")]
-        self._tokens.append(SampledToken(describe(token, tuple(describe(int(one)) for one in likely)), start, end))
+        self._tokens.append(SampledToken(describe(token, tuple(describe(int(item)) for item in likely)), start, end))
 
     def take(self) -> tuple[SampledToken, ...]:
         tokens, self._tokens = tuple(self._tokens), []

@@ -257,7 +257,7 @@ def memory_of(header: Header, *, context: int, slice: int) -> int:
 
 def layers_that_fit(demand: Demand, free: Sequence[int]) -> int:
     """How many layers, counted from the last one, the free memory of all devices together holds."""
-    room = sum(max(0, one - demand.working) for one in free) - demand.output
+    room = sum(max(0, item - demand.working) for item in free) - demand.output
     fitting = 0
     for needed in reversed(demand.layers):
         room -= needed

@@ -74,8 +74,8 @@ class SlotLayer(transformers.cache_utils.CacheLayerMixin):  # pyright: ignore[re
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         # Zeros: a cell that is masked counts as nothing only if it is a number.
         self.keys, self.values = (
-            torch.zeros(self._slots, one.shape[1], self._cells, one.shape[3], dtype=one.dtype, device=one.device)
-            for one in (key_states, value_states)
+            torch.zeros(self._slots, item.shape[1], self._cells, item.shape[3], dtype=item.dtype, device=item.device)
+            for item in (key_states, value_states)
         )
         self.is_initialized = True
 

@@ -36,8 +36,10 @@ class TokenizerVocabulary(Vocabulary):
         self._backend.no_truncation()
         self._json: dict[str, Any] = json.loads(self._backend.to_str())
         self.size = size
-        added: list[dict[str, Any]] = [one for one in self._json["added_tokens"] if one["id"] < size and one["content"]]
-        self._added: Mapping[int, dict[str, Any]] = {one["id"]: one for one in added}
+        added: list[dict[str, Any]] = [
+            added_token for added_token in self._json["added_tokens"] if added_token["id"] < size and added_token["content"]
+        ]
+        self._added: Mapping[int, dict[str, Any]] = {item["id"]: item for item in added}
         self.special = {token: one["content"] for token, one in self._added.items() if _is_special(one)}
         self.specials = {text: token for token, text in self.special.items()}
         self.bos = _number(tokenizer.bos_token_id)
@@ -55,7 +57,7 @@ class TokenizerVocabulary(Vocabulary):
 
     def _make_guidance(self) -> llguidance.LLTokenizer:
         """To llguidance exactly those tokens are special that are so to us."""
-        marked = [one | {"special": one["id"] in self.special} for one in self._json["added_tokens"]]
+        marked = [added_token | {"special": added_token["id"] in self.special} for added_token in self._json["added_tokens"]]
         ends = sorted(self.ends & self.special.keys() or self.ends, key=lambda token: (token != self.eos, token))
         text = json.dumps(self._json | {"added_tokens": marked})
         try:
@@ -70,14 +72,16 @@ class TokenizerVocabulary(Vocabulary):
     @cached_property
     def _letters(self) -> Any:
         """The tokenizer without special tokens: their text is made of ordinary ones."""
-        ordinary = [one for one in self._json["added_tokens"] if one["id"] not in self.special]
+        ordinary = [added_token for added_token in self._json["added_tokens"] if added_token["id"] not in self.special]
         return tokenizers.Tokenizer.from_str(json.dumps(self._json | {"added_tokens": ordinary}))
 
     @cached_property
     def _safe_cuts(self) -> SafeCuts:
         # A normalizer may change the text before these are looked for.
-        eaters = [one for one in self._added.values() if one["lstrip"] or one["single_word"] or one["normalized"]]
-        return SafeCuts((one["content"].encode() for one in self._added.values()), [one["content"].encode() for one in eaters])
+        eaters = [item for item in self._added.values() if item["lstrip"] or item["single_word"] or item["normalized"]]
+        return SafeCuts(
+            (item["content"].encode() for item in self._added.values()), [eater["content"].encode() for eater in eaters]
+        )
 
 
 def _is_special(added: Mapping[str, Any]) -> bool:
@@ -151,7 +155,7 @@ def describe(name: str, model: LanguageModel, tokenizer: Any, size: int = 0) -> 
     config = model.config.get_text_config()
     generation = model.generation_config
     vocabulary = TokenizerVocabulary(tokenizer, config.vocab_size, (*_ends(config), *_ends(generation)))
-    parameters: int = sum(one.numel() for one in model.parameters())
+    parameters: int = sum(parameter.numel() for parameter in model.parameters())
     weights = WeightsInfo(
         format="safetensors",
         architecture=config.model_type,

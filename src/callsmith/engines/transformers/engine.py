@@ -48,7 +48,7 @@ def open(
     """
     if min(context or 1, threads or 1, live) < 1 or queue < 0:
         raise UsageError(f"context, threads and live must be at least 1, not {context}, {threads} and {live}; queue at least 0")
-    device = _checked_device(device or best_device())
+    device = _check_device(device or best_device())
     if dtype is not None and not isinstance(getattr(torch, dtype, None), torch.dtype):
         raise UsageError(
             f"dtype: PyTorch has no type of numbers {dtype!r}: bfloat16, float16 or float32 is expected", field="dtype"
@@ -94,7 +94,7 @@ class TransformersEngine(BatchEngine):
         self._context.close()
 
 
-def _checked_device(name: str) -> str:
+def _check_device(name: str) -> str:
     try:
         device = torch.device(name)
     except RuntimeError:

@@ -95,7 +95,7 @@ class MaskFinder:
         some = self._bits.numpy()[:, ::_SAMPLED_WORDS]
         wide = (2 * np.count_nonzero(some, axis=1) > some.shape[1]).tolist()
         matchers = [(active.matcher, row) for active, row in rows]
-        long, short = ([one for one in matchers if wide[one[1]] is is_wide] for is_wide in (True, False))
+        long, short = ([matcher for matcher in matchers if wide[matcher[1]] is is_wide] for is_wide in (True, False))
         if not long:
             return short
         return [one for place, first in enumerate(long) for one in (first, *short[place :: len(long)])]

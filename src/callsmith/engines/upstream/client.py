@@ -71,7 +71,7 @@ class RetryPolicy:
 
 def split_urls(text: str) -> tuple[str, ...]:
     """The URLs in a list like `http://gpu1:8000/v1,http://gpu2:8000/v1`."""
-    return tuple(one.rstrip("/") for one in re.split(r",(?=https?://)", text))
+    return tuple(item.rstrip("/") for item in re.split(r",(?=https?://)", text))
 
 
 class Upstream:
@@ -89,10 +89,12 @@ class Upstream:
         shows_session: bool = True,
         probe: str = "models",
     ) -> None:
-        urls = [one.rstrip("/") for one in ([url] if isinstance(url, str) else url)]
-        for one in urls:
-            if not re.match(r"https?://[^/]", one):
-                raise UsageError(f"an upstream's URL begins with http:// or https://, and {shorten(one)!r} does not", field="url")
+        urls = [item.rstrip("/") for item in ([url] if isinstance(url, str) else url)]
+        for item in urls:
+            if not re.match(r"https?://[^/]", item):
+                raise UsageError(
+                    f"an upstream's URL begins with http:// or https://, and {shorten(item)!r} does not", field="url"
+                )
         load_aiohttp()
         self.url = ",".join(urls)
         self.replicas = Replicas(urls)

@@ -62,11 +62,11 @@ class Replicas:
 
     def choose(self, session: str = "", tried: Iterable[Replica] = ()) -> Replica | None:
         """The server to ask: by the session if there is one, else the least busy. None if there is none besides those tried."""
-        usable = [one for one in self.all if self._is_usable(one)]
-        open = [one for one in usable if one not in tried]
+        usable = [item for item in self.all if self._is_usable(item)]
+        open = [item for item in usable if item not in tried]
         if not session:
             return min(open, key=lambda one: (one.answering, random.random()), default=None)
-        most = max(_FEW, ceil(_SHARE * (sum(one.answering for one in usable) + 1) / max(1, len(usable))))
+        most = max(_FEW, ceil(_SHARE * (sum(item.answering for item in usable) + 1) / max(1, len(usable))))
 
         def rank(replica: Replica) -> tuple[bool, bytes]:
             return replica.answering < most, blake2b(f"{replica.url} {session}".encode(), digest_size=8).digest()
@@ -74,14 +74,14 @@ class Replicas:
         return max(open, key=rank, default=None)
 
     def down(self) -> list[Replica]:
-        return [one for one in self.all if one.is_down]
+        return [item for item in self.all if item.is_down]
 
     def due_now(self) -> list[Replica]:
         """The servers that are down and may be probed at once, where there are no others: each now and then, by one request."""
         now = self.clock()
-        due = [one for one in self.down() if not one.is_draining and now - one.probed_at >= _PROBES[0]]
-        for one in due:
-            one.probed_at = now
+        due = [item for item in self.down() if not item.is_draining and now - item.probed_at >= _PROBES[0]]
+        for item in due:
+            item.probed_at = now
         return due
 
     def note_success(self, replica: Replica) -> None:
@@ -113,10 +113,10 @@ class Replicas:
         """The error where no server can be asked, and when to come again. What is wrong with each is in the log: where servers
         are is not a client's business."""
         now = self.clock()
-        waits = [one.next_probe - now if one.is_down else one.busy_until - now for one in self.all if not one.is_draining]
-        states = [one.last_error if self._state(one) == "down" else f"{one.url} is {self._state(one)}" for one in self.all]
+        waits = [item.next_probe - now if item.is_down else item.busy_until - now for item in self.all if not item.is_draining]
+        states = [item.last_error if self._state(item) == "down" else f"{item.url} is {self._state(item)}" for item in self.all]
         _log.warning("no server can be asked now: %s", "; ".join(states))
-        counts = Counter(self._state(one) for one in self.all)
+        counts = Counter(self._state(item) for item in self.all)
         found = ", ".join(f"{count} {state}" for state, count in counts.items())
         return Unavailable(
             f"no server can be asked now: of {len(self.all)}, {found}",
@@ -125,11 +125,11 @@ class Replicas:
         )
 
     def status(self) -> list[UpstreamStatus]:
-        return [UpstreamStatus(one.url, self._state(one), one.answering, one.requests, one.failures) for one in self.all]
+        return [UpstreamStatus(item.url, self._state(item), item.answering, item.requests, item.failures) for item in self.all]
 
     def drain(self, url: str, draining: bool) -> None:
         """Send a server no new requests, or send it some again."""
-        known = {one.url: one for one in self.all}
+        known = {item.url: item for item in self.all}
         if url.rstrip("/") not in known:
             raise UnknownName("upstream", url, known, field="url")
         known[url.rstrip("/")].is_draining = draining

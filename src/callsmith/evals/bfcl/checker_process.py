@@ -70,14 +70,14 @@ class Checker:
     def _run(self, name: str, world: dict[str, Any], calls: list[dict[str, Any]]) -> list[str]:
         """The results of calls, which change the world of that name. It begins with the first of them."""
         results, _ = self._worlds.execute_multi_turn_func_call(
-            *([_spelled(call) for call in calls], world["beginning"], world["classes"], name, world["id"]),
+            *([_spell(call) for call in calls], world["beginning"], world["classes"], name, world["id"]),
             long_context="long_context" in world["id"],
         )
         return results
 
     def _judge(self, name: str, world: dict[str, Any], turns: list[list[list[dict[str, Any]]]]) -> dict[str, Any]:
         """Whether all turns have left the world as the right calls do; the world is forgotten afterwards."""
-        made = [[[_spelled(call) for call in step] for step in turn] for turn in turns]
+        made = [[[_spell(call) for call in step] for step in turn] for turn in turns]
         row = {"id": world["id"], "initial_config": world["beginning"], "involved_classes": world["classes"]}
         try:
             found = self._conversations.multi_turn_checker(made, world["gold"], row, "", name)
@@ -90,7 +90,7 @@ class Checker:
         return {"valid": found["valid"], "error_type": found.get("error_type", ""), "error": found.get("error_message", "")}
 
 
-def _spelled(call: dict[str, Any]) -> str:
+def _spell(call: dict[str, Any]) -> str:
     """A call as Python. Names are checked, for this is evaluated; values are those of JSON and spelled by `repr`."""
     ((name, arguments),) = call.items()
     if not all(word.isidentifier() for word in (name, *arguments)):

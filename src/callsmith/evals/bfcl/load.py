@@ -78,7 +78,7 @@ def _conversation(row: Mapping[str, Any], category: str, gold: Any, data: Path) 
     turns: list[Turn] = []
     for number, said in enumerate(row["question"]):
         new = missing.get(str(number), ())
-        found = [one for one in documents if (one["name"] in new if number else one["name"] not in held_back)]
+        found = [document for document in documents if (document["name"] in new if number else document["name"] not in held_back)]
         messages = _messages(said) or (Message.user(_MORE_TOOLS),)
         turns.append(Turn(messages, tuple(map(to_tool, found)) if number == 0 or new else ()))
     world = World(row["id"], tuple(row["involved_classes"]), row["initial_config"], tuple(map(tuple, gold)))

@@ -127,6 +127,8 @@ def _read_answers(answers: list[Any]) -> Answers:
     for answer in answers:
         listed: list[Any] = [*cast("dict[str, Any]", answer).values()] if isinstance(answer, dict) else [None]
         for values in listed:
-            if not isinstance(values, dict) or not all(isinstance(one, list) for one in cast("dict[str, Any]", values).values()):
+            if not isinstance(values, dict) or not all(
+                isinstance(item, list) for item in cast("dict[str, Any]", values).values()
+            ):
                 raise UsageError('`answers` must be [{"tool": {"argument": [acceptable values]}}]')
     return cast("Answers", answers)

@@ -39,7 +39,7 @@ def _is_acceptable(call: Call, answer: Mapping[str, Mapping[str, Sequence[Json]]
     for name, arguments in answer.items():
         if call.name == name.replace(".", "_") or call.name == name:
             return call.arguments.keys() <= arguments.keys() and all(
-                any(_fits(call.arguments[key], one) for one in values) if key in call.arguments else "" in values
+                any(_fits(call.arguments[key], value) for value in values) if key in call.arguments else "" in values
                 for key, values in arguments.items()
             )
     return False
@@ -51,7 +51,7 @@ def _fits(value: Json, acceptable: Json) -> bool:
         given, wanted = cast("Mapping[str, Json]", value), cast("Mapping[str, Json]", acceptable)
         lists = {key: cast("list[Json]", one) if isinstance(one, list) else [one] for key, one in wanted.items()}
         return given.keys() <= lists.keys() and all(
-            any(_fits(given[key], one) for one in values) if key in given else "" in values for key, values in lists.items()
+            any(_fits(given[key], value) for value in values) if key in given else "" in values for key, values in lists.items()
         )
     if isinstance(value, list) and isinstance(acceptable, list):
         ours, theirs = cast("list[Json]", value), cast("list[Json]", acceptable)

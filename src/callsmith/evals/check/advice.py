@@ -60,14 +60,14 @@ _ANY: dict[str, str] = {
 
 def identify(listed: Exchange, answered: Sequence[Exchange] = ()) -> ServerKind:
     """Which server this seems to be, by its list of models and what else it has answered."""
-    if any(name.startswith("x-litellm") for one in (listed, *answered) for name in one.headers):
+    if any(name.startswith("x-litellm") for item in (listed, *answered) for name in item.headers):
         return "LiteLLM"
     if listed.headers.get("server", "").startswith("callsmith"):
         return "callsmith"
-    if any(as_text(as_object(one.json()).get("model")).endswith("@main") for one in answered):
+    if any(as_text(as_object(item.json()).get("model")).endswith("@main") for item in answered):
         return "transformers serve"
-    for one in as_objects(as_object(listed.json()).get("data")):
-        if kind := _OWNERS.get(as_text(one.get("owned_by"))):
+    for item in as_objects(as_object(listed.json()).get("data")):
+        if kind := _OWNERS.get(as_text(item.get("owned_by"))):
             return kind
     return "unknown"
 

@@ -109,7 +109,7 @@ class ProbeContext:
         `counted`: chat completions are asked to count the tokens of a stream, which not every server lets itself be asked.
         """
         sampling = Sampling(temperature=0.0, seed=1, max_tokens=max_tokens or self.tokens, stop=stop)
-        said = tuple(Message.user(one) if isinstance(one, str) else one for one in messages)
+        said = tuple(Message.user(message) if isinstance(message, str) else message for message in messages)
         request = Request(said, tuple(tools), choice, parallel, sampling, output=output)
         key = f"{request!r} {stream} {counted} {anew}"
         if key in self._answers:

@@ -19,10 +19,10 @@ def summary(report: Report) -> list[str]:
     """A line a dialect, and one of all."""
     lines: list[str] = []
     for name, findings in groupby(report.findings, lambda one: one.dialect.name):
-        lines.append(f"{DIALECTS[name].title:<20}{_counted(list(findings))}")
+        lines.append(f"{DIALECTS[name].title:<20}{_count(list(findings))}")
     for name in report.unspoken:
         lines.append(f"{DIALECTS[name].title:<20}not spoken here")
-    lines.append(f"{'all':<20}{_counted(report.findings)}, {report.seconds:.0f} s")
+    lines.append(f"{'all':<20}{_count(report.findings)}, {report.seconds:.0f} s")
     return lines + [f"{head:<20}{told}" for head, told in unknown(report).items()]
 
 
@@ -38,8 +38,8 @@ def unknown(report: Report) -> dict[str, str]:
     return told
 
 
-def _counted(findings: list[Finding]) -> str:
-    counts = Counter(one.verdict for one in findings)
+def _count(findings: list[Finding]) -> str:
+    counts = Counter(finding.verdict for finding in findings)
     parts = [f"{counts['right']} right", f"{counts['wrong']} wrong"]
     parts += [f"{counts['weak']} the model did not do"] if counts["weak"] else []
     parts += [f"{counts['skipped']} not to be found out"] if counts["skipped"] else []
@@ -66,8 +66,8 @@ def markdown(report: Report) -> str:
         "|---|--:|--:|--:|--:|",
     ]
     for name, findings in groupby(report.findings, lambda one: one.dialect.name):
-        counts = Counter(one.verdict for one in findings)
-        lines.append(f"| {DIALECTS[name].title} | {' | '.join(str(counts[one]) for one in columns)} |")
+        counts = Counter(finding.verdict for finding in findings)
+        lines.append(f"| {DIALECTS[name].title} | {' | '.join(str(counts[column]) for column in columns)} |")
     lines += [f"| {DIALECTS[name].title} | not spoken | | | |" for name in report.unspoken]
     missing = [line for head, told in unknown(report).items() for line in ("", f"{head.capitalize()}: {in_markdown(told)}.")]
     lines += missing
@@ -78,7 +78,7 @@ def markdown(report: Report) -> str:
         return "\n".join(lines if missing else [*lines, "", "Nothing is wrong."]) + "\n"
     lines += ["", "| | probe | in | what should hold | what was found |", "|---|---|---|---|---|"]
     for (mark, name), found in seen.items():
-        where = ", ".join(one.dialect.name for one in found)
+        where = ", ".join(item.dialect.name for item in found)
         reason = in_markdown(found[0].reason, _LONGEST_REASON)
         lines.append(f"| {mark} | `{name}` | {where} | {found[0].probe.title} | {reason} |")
     return "\n".join(lines) + "\n"
@@ -92,23 +92,23 @@ def as_json(report: Report) -> Json:
         "model": report.model,
         "dialects": report.dialects,
         "unspoken": report.unspoken,
-        "counts": dict(Counter(one.verdict for one in report.findings)),
+        "counts": dict(Counter(finding.verdict for finding in report.findings)),
         "seconds": round(report.seconds, 1),
         "stopped": report.stopped or None,
         "late": report.late,
         "not_asked": report.not_asked,
         "findings": [
             {
-                "name": one.name,
-                "title": one.probe.title,
-                "verdict": one.verdict,
-                "reason": one.reason or None,
-                "advice": (advice(report.server, one.probe.name) or None) if one.verdict == "wrong" else None,
-                "counts": dict(one.counts),
-                "seconds": round(one.seconds, 3),
-                "exchanges": list(one.exchanges),
+                "name": finding.name,
+                "title": finding.probe.title,
+                "verdict": finding.verdict,
+                "reason": finding.reason or None,
+                "advice": (advice(report.server, finding.probe.name) or None) if finding.verdict == "wrong" else None,
+                "counts": dict(finding.counts),
+                "seconds": round(finding.seconds, 3),
+                "exchanges": list(finding.exchanges),
             }
-            for one in report.findings
+            for finding in report.findings
         ],
     }
 
@@ -125,9 +125,15 @@ def as_junit(report: Report) -> str:
             ElementTree.SubElement(case, kind, {"message": show_hidden(reason)}).text = show_hidden(details) or None
             counts[kind if kind == "skipped" else f"{kind}s"] += 1
 
-    for one in report.findings:
-        kind = "error" if one.is_late else {"wrong": "failure", "right": ""}.get(one.verdict, "skipped")
-        add(one.name, one.seconds, kind, one.reason, "\n".join(explained(report, one)) if kind == "failure" else "")
+    for finding in report.findings:
+        kind = "error" if finding.is_late else {"wrong": "failure", "right": ""}.get(finding.verdict, "skipped")
+        add(
+            finding.name,
+            finding.seconds,
+            kind,
+            finding.reason,
+            "\n".join(explained(report, finding)) if kind == "failure" else "",
+        )
     for name in report.not_asked:
         add(name, 0.0, "error", f"not asked: {report.stopped}")
     suite.attrib |= {key: str(value) for key, value in counts.items()}

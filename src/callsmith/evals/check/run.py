@@ -23,7 +23,7 @@ from callsmith.evals.check.exchange import Exchange, KeyWanted, Target
 from callsmith.evals.check.probe import PROBES, TOKENS, Gone, Late, ModelFault, Probe, ProbeContext, Skipped, Wrong, describe
 
 Verdict: TypeAlias = Literal["right", "wrong", "weak", "skipped"]
-DIALECTS = {one.name: one for one in (CHAT, RESPONSES, ANTHROPIC, OLLAMA)}
+DIALECTS = {item.name: item for item in (CHAT, RESPONSES, ANTHROPIC, OLLAMA)}
 QUICK = (  # what goes wrong most often
     "answers.stream",
     "answers.stream_is_whole",
@@ -81,7 +81,7 @@ class Report:
     stopped: str = ""  # why not all of them were
 
     def of(self, *verdicts: Verdict) -> list[Finding]:
-        return [one for one in self.findings if one.verdict in verdicts]
+        return [finding for finding in self.findings if finding.verdict in verdicts]
 
     @property
     def not_asked(self) -> list[str]:
@@ -91,7 +91,7 @@ class Report:
     @property
     def late(self) -> list[str]:
         """The names of the probes that had no answer in time."""
-        return [one.name for one in self.findings if one.is_late]
+        return [finding.name for finding in self.findings if finding.is_late]
 
 
 def known_probes() -> Sequence[Probe]:
@@ -205,7 +205,7 @@ async def _verdict(context: ProbeContext, one: Probe) -> tuple[Verdict, Exceptio
 
 
 def _first_model(target: Target, listed: Exchange) -> str:
-    names = [as_text(one.get("id")) or as_text(one.get("name")) for one in as_objects(as_object(listed.json()).get("data"))]
+    names = [as_text(item.get("id")) or as_text(item.get("name")) for item in as_objects(as_object(listed.json()).get("data"))]
     if not names or not names[0]:
         perhaps = "" if target.key else ", or give it a key with --key"
         raise UsageError(

@@ -92,7 +92,7 @@ class Records:
         if known is not None and known["setup"] != description:
             keys = {*known["setup"], *description}
             changed = [key for key in sorted(keys) if known["setup"].get(key) != description.get(key)]
-            before, now = ({key: one.get(key) for key in changed} for one in (known["setup"], description))
+            before, now = ({key: item.get(key) for key in changed} for item in (known["setup"], description))
             raise UsageError(
                 f"{self.folder} has results of another setup {setup!r}: {json.dumps(before)} then, {json.dumps(now)} now; "
                 "name another folder with --out, or another setup",

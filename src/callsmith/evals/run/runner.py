@@ -81,9 +81,9 @@ class Runner:
             async with asyncio.timeout(self._settings.seconds * len(case.turns)):
                 answer, verdict, whose = await self._answer(case, label)
         except TimeoutError:
-            return self._failed(begun, f"no answer within {self._settings.seconds * len(case.turns):g} s")
+            return self._wrap_failure(begun, f"no answer within {self._settings.seconds * len(case.turns):g} s")
         except Exception as error:  # whatever it is, a run of hours goes on with the next case, and says so in its results
-            return self._failed(begun, f"{type(error).__name__}: {error}")
+            return self._wrap_failure(begun, f"{type(error).__name__}: {error}")
         self._failures = 0
         return replace(
             begun,
@@ -118,7 +118,7 @@ class Runner:
         answer = await ask(model, setup.request(case.messages, tools, self._settings.sampling))
         return answer, *await judge(case, answer.calls, self._checker)
 
-    def _failed(self, begun: Record, error: str) -> Record:
+    def _wrap_failure(self, begun: Record, error: str) -> Record:
         self._failures += 1
         if self._failures >= MOST_FAILURES:
             raise ModelError(f"{self._failures} answers in a row have failed, the last one: {error}")

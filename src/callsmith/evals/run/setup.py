@@ -86,7 +86,7 @@ def _read(text: str) -> Setup:
         if name not in NAMED:
             raise UnknownName("setup", name, NAMED, field="setup")
         return NAMED[name]
-    setup, known = Setup(name), {one.name for one in fields(Setup)} - {"name"}
+    setup, known = Setup(name), {field.name for field in fields(Setup)} - {"name"}
     for part in filter(None, rest.split(",")):
         key, colon, value = part.partition(":")
         if not colon and key in NAMED:

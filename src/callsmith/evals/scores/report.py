@@ -32,8 +32,8 @@ def write_reports(folder: Path, records: Sequence[Record], plan: Mapping[str, An
     comparisons = all_comparisons(records)
     document = {
         "run": plan,
-        "scores": [one.as_json() for one in scores.values()],
-        "comparisons": [one.as_json() for one in comparisons],
+        "scores": [item.as_json() for item in scores.values()],
+        "comparisons": [comparison.as_json() for comparison in comparisons],
     }
     (folder / "results.json").write_text(in_json(document, 2) + "\n", "utf-8")
     sections = _sections(scores, comparisons)
@@ -52,18 +52,18 @@ def all_comparisons(records: Sequence[Record]) -> list[Comparison]:
 def scores_table(scores: Iterable[Scores]) -> Table:
     """The groups of each setup; irrelevance always beside, for forcing calls raises one and ruins the other."""
     listed = list(scores)
-    groups = list(dict.fromkeys(name for one in listed for name in one.groups)) or ["all"]
+    groups = list(dict.fromkeys(name for item in listed for name in item.groups)) or ["all"]
     heads = ["setup", *groups, "schema-valid calls", "errors", "tokens", "seconds"]
     rows = [
         [
-            one.setup,
-            *(show_share(one.groups.get(name) if one.groups else one.overall) for name in groups),
-            show_share(one.valid),
-            str(one.errors),
-            f"{one.completion_tokens:.0f}",
-            f"{one.seconds:.2f}",
+            item.setup,
+            *(show_share(item.groups.get(name) if item.groups else item.overall) for name in groups),
+            show_share(item.valid),
+            str(item.errors),
+            f"{item.completion_tokens:.0f}",
+            f"{item.seconds:.2f}",
         ]
-        for one in listed
+        for item in listed
     ]
     return heads, rows
 
@@ -71,9 +71,9 @@ def scores_table(scores: Iterable[Scores]) -> Table:
 def categories_table(scores: Iterable[Scores]) -> Table:
     """Each category in each setup."""
     listed = list(scores)
-    names = list(dict.fromkeys(name for one in listed for name in one.categories))
-    return ["category", *(one.setup for one in listed)], [
-        [name, *(show_share(one.categories.get(name)) for one in listed)] for name in names
+    names = list(dict.fromkeys(name for item in listed for name in item.categories))
+    return ["category", *(item.setup for item in listed)], [
+        [name, *(show_share(item.categories.get(name)) for item in listed)] for name in names
     ]
 
 
@@ -81,7 +81,7 @@ def comparison_table(comparison: Comparison) -> Table:
     """The differences of a comparison: overall, by group, by category."""
     groups = [(f"{name} (group)" if name in comparison.categories else name, one) for name, one in comparison.groups.items()]
     heads = ["", "n", "difference", "95 %", "p", "gained", "lost"]
-    return heads, [_paired_row(*row) for row in (("all", comparison.overall), *groups, *comparison.categories.items())]
+    return heads, [_pair_row(*row) for row in (("all", comparison.overall), *groups, *comparison.categories.items())]
 
 
 def show_share(share: Share | None) -> str:
@@ -92,7 +92,7 @@ def show_share(share: Share | None) -> str:
     return f"{100 * share.value:.1f} % ({100 * low:.1f}–{100 * high:.1f}) of {share.n}"
 
 
-def _paired_row(name: str, paired: Paired) -> list[str]:
+def _pair_row(name: str, paired: Paired) -> list[str]:
     low, high = paired.interval
     interval = f"{100 * low:+.1f} to {100 * high:+.1f}"
     p = "< 0.0001" if paired.p < 0.0001 else f"{paired.p:.4f}"
@@ -106,16 +106,16 @@ def _sections(scores: Mapping[str, Scores], comparisons: Sequence[Comparison]) -
         ("Categories", "", categories_table(scores.values())),
         ("What is wrong in wrong answers", "", _errors_table(scores)),
     ]
-    for one in comparisons:
-        sections.append((f"{one.second} against {one.first}", PAIRED_NOTE, comparison_table(one)))
+    for comparison in comparisons:
+        sections.append((f"{comparison.second} against {comparison.first}", PAIRED_NOTE, comparison_table(comparison)))
     return sections
 
 
 def _errors_table(scores: Mapping[str, Scores]) -> Table:
-    names = list(dict.fromkeys(name for one in scores.values() for name in one.error_types))
-    rows = [[name, *(str(one.error_types.get(name, 0)) for one in scores.values())] for name in names]
+    names = list(dict.fromkeys(name for item in scores.values() for name in item.error_types))
+    rows = [[name, *(str(item.error_types.get(name, 0)) for item in scores.values())] for name in names]
     counts = {"cut off": "cut_off", "repaired": "repaired", "asked again": "retries"}
-    rows += [[name, *(str(getattr(one, field)) for one in scores.values())] for name, field in counts.items()]
+    rows += [[name, *(str(getattr(item, field)) for item in scores.values())] for name, field in counts.items()]
     return ["", *scores], rows
 
 
@@ -133,12 +133,12 @@ def _html(sections: Sequence[Section], scores: Mapping[str, Scores], comparisons
     body = [f"<h1>Evaluation, {datetime.now().astimezone():%Y-%m-%d}</h1>", _plot("Right answers", scores, "groups")]
     body.append(_plot("Right answers by category", scores, "categories"))
     for title, note, (heads, rows) in sections:
-        head = "".join(f"<th>{in_html(one)}</th>" for one in heads)
-        cells = "".join("<tr>" + "".join(f"<td>{in_html(one)}</td>" for one in row) + "</tr>" for row in rows)
+        head = "".join(f"<th>{in_html(head)}</th>" for head in heads)
+        cells = "".join("<tr>" + "".join(f"<td>{in_html(item)}</td>" for item in row) + "</tr>" for row in rows)
         body.append(f"<h2>{in_html(title)}</h2><p>{in_html(note)}</p><table><tr>{head}</tr>{cells}</table>")
-    for one in comparisons:
-        for word, ids in (("gained", one.gains), ("lost", one.losses)):
-            summary = f"{one.second} against {one.first}: {len(ids)} {word}"
+    for comparison in comparisons:
+        for word, ids in (("gained", comparison.gains), ("lost", comparison.losses)):
+            summary = f"{comparison.second} against {comparison.first}: {len(ids)} {word}"
             body.append(f"<details><summary>{in_html(summary)}</summary><p>{in_html(', '.join(ids))}</p></details>")
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>Evaluation</title><style>{_STYLE}</style>'

@@ -38,7 +38,8 @@ class Scores:
     def groups(self) -> dict[str, Share]:
         """The benchmark's groups, as far as there are cases of them: all cases of a group count the same."""
         found = {
-            name: _sum(self.categories[one] for one in members if one in self.categories) for name, members in GROUPS.items()
+            name: _sum(self.categories[member] for member in members if member in self.categories)
+            for name, members in GROUPS.items()
         }
         return {name: share for name, share in found.items() if share.n}
 
@@ -147,9 +148,9 @@ class Comparison:
         return {
             "first": self.first,
             "second": self.second,
-            "overall": _paired_json(self.overall),
-            "groups": {name: _paired_json(one) for name, one in self.groups.items()},
-            "categories": {name: _paired_json(one) for name, one in self.categories.items()},
+            "overall": _pair_json(self.overall),
+            "groups": {name: _pair_json(one) for name, one in self.groups.items()},
+            "categories": {name: _pair_json(one) for name, one in self.categories.items()},
             "gains": list(self.gains),
             "losses": list(self.losses),
         }
@@ -166,13 +167,13 @@ def compare(records: Sequence[Record], first: str, second: str) -> Comparison:
     categories = {
         name: [pair for pair in pairs if pair[0].category == name] for name in dict.fromkeys(p[0].category for p in pairs)
     }
-    groups = {name: [pair for one in members for pair in categories.get(one, [])] for name, members in GROUPS.items()}
+    groups = {name: [pair for member in members for pair in categories.get(member, [])] for name, members in GROUPS.items()}
     return Comparison(
         first,
         second,
-        _paired(pairs),
-        {name: _paired(found) for name, found in groups.items() if found},
-        {name: _paired(found) for name, found in categories.items()},
+        _pair(pairs),
+        {name: _pair(found) for name, found in groups.items() if found},
+        {name: _pair(found) for name, found in categories.items()},
         gains=tuple(sorted(two.case for one, two in pairs if two.is_right and not one.is_right)),
         losses=tuple(sorted(two.case for one, two in pairs if one.is_right and not two.is_right)),
     )
@@ -180,20 +181,20 @@ def compare(records: Sequence[Record], first: str, second: str) -> Comparison:
 
 def find_setup(name: str, known: Sequence[str] | dict[str, Any]) -> str:
     """The setup of this name, or the only one whose name ends so."""
-    found = [one for one in known if one == name] or [one for one in known if one.endswith(f"/{name}")]
+    found = [item for item in known if item == name] or [item for item in known if item.endswith(f"/{name}")]
     if len(found) != 1:
         raise UnknownName("setup", name, known, field="setup")
     return found[0]
 
 
-def _paired(pairs: Sequence[tuple[Record, Record]]) -> Paired:
+def _pair(pairs: Sequence[tuple[Record, Record]]) -> Paired:
     both = sum(one.is_right and two.is_right for one, two in pairs)
     first = sum(one.is_right and not two.is_right for one, two in pairs)
     second = sum(two.is_right and not one.is_right for one, two in pairs)
     return Paired(both, first, second, len(pairs) - both - first - second)
 
 
-def _paired_json(paired: Paired) -> dict[str, Any]:
+def _pair_json(paired: Paired) -> dict[str, Any]:
     low, high = paired.interval
     return {
         "n": paired.n,

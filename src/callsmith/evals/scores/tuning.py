@@ -140,7 +140,7 @@ def best_threshold(records: Sequence[Record], expects: Expects) -> tuple[float |
         below = number
     _extend(stretches, value, below, below + _BEYOND)
     best = max(value for value, _, _ in stretches)
-    value, low, high = next(one for one in stretches if one[0] >= best - _NEARLY)
+    value, low, high = next(stretch for stretch in stretches if stretch[0] >= best - _NEARLY)
     middle = round((low + high) / 2, 2) + 0.0  # which makes -0.0 plain
     return (middle if low < middle <= high else (low + high) / 2), value
 
@@ -248,8 +248,11 @@ def write_tuning(folder: Path, name: str, tuning: Tuning) -> Path:
     """Write the report of a model, as Markdown and as JSON beside it; returns where it is."""
     comparisons = against_template(tuning)
     sections: list[Section] = [("Ways", _NOTE, ways_table(tuning))]
-    sections += [(f"{one.second} against {one.first}", PAIRED_NOTE, comparison_table(one)) for one in comparisons]
-    document = {**tuning.as_json(), "comparisons": [one.as_json() for one in comparisons]}
+    sections += [
+        (f"{comparison.second} against {comparison.first}", PAIRED_NOTE, comparison_table(comparison))
+        for comparison in comparisons
+    ]
+    document = {**tuning.as_json(), "comparisons": [comparison.as_json() for comparison in comparisons]}
     (folder / f"{name}.json").write_text(in_json(document, 2) + "\n", "utf-8")
     path = folder / f"{name}.md"
     chosen = "\n".join(["", "```toml", *preset_lines(tuning), "```", ""])

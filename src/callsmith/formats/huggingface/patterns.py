@@ -106,8 +106,8 @@ def _choice(choice: Choices, where: str) -> Node:
         inner = nodes_from(choice.ways[0], where)
         return Opt(inner, write=True) if choice.optional else inner[0] if len(inner) == 1 else Opt(inner, write=True)
     texts = [nodes_from(way, where) for way in choice.ways]
-    literals = tuple(one[0] for one in texts if len(one) == 1 and isinstance(one[0], str))
-    if len(literals) != len([one for one in texts if one]):
+    literals = tuple(text[0] for text in texts if len(text) == 1 and isinstance(text[0], str))
+    if len(literals) != len([text for text in texts if text]):
         raise UsageError(f"{where}: alternatives must be plain literals", field=where)
     found = OneOf(literals)
     return Opt((found,), write=True) if choice.optional or len(literals) < len(texts) else found
@@ -149,7 +149,7 @@ class _Parser:
             yield self._any_word()
         else:
             literal = self._character()
-            if repeated := self._repeated():
+            if repeated := self._repeat():
                 if repeated != "?":
                     raise self.refused(literal + repeated)
                 yield Choices(((literal,),), optional=True)
@@ -158,7 +158,7 @@ class _Parser:
 
     def _space(self, found: "re.Match[str]") -> Item:
         self.at = found.end()
-        repeated, exact = self._repeated(), {"\\n": "\n", "\\t": "\t"}.get(found[0], found[0])
+        repeated, exact = self._repeat(), {"\\n": "\n", "\\t": "\t"}.get(found[0], found[0])
         if found[0].endswith(("s", "]")):
             return Space(" " if repeated.startswith("+") or not repeated else "\n")
         return Space(exact) if repeated else exact
@@ -170,7 +170,7 @@ class _Parser:
         self.at += 1
         return ESCAPES.get(self.pattern[self.at - 1], self.pattern[self.at - 1])
 
-    def _repeated(self) -> str:
+    def _repeat(self) -> str:
         found = REPEATED.match(self.pattern, self.at)
         self.at = found.end() if found else self.at
         return found[0] if found else ""
@@ -181,7 +181,7 @@ class _Parser:
         if self.pattern[start] == "\\" and self.pattern[start + 1] in ESCAPES:
             return self._character()
         self.at = _end_of_class(self.pattern, start)
-        if not self._repeated():
+        if not self._repeat():
             raise self.refused(self.pattern[start : self.at])
         return Hole.SKIP
 
@@ -195,9 +195,9 @@ class _Parser:
                 return Ahead("")
             return Ahead(inner.removeprefix("?="))
         self.at += 3 if self.pattern.startswith("(?:", start) else 1
-        ways = tuple(_flattened(self.ways()))
+        ways = tuple(_flatten(self.ways()))
         self.at += 1
-        repeated = self._repeated()
+        repeated = self._repeat()
         if repeated not in ("", "?"):
             raise self.refused(self.pattern[start : self.at])
         return Choices(ways, optional=bool(repeated))
@@ -230,7 +230,7 @@ class _Parser:
         return self.pattern[start + 1 : self.at - 1]
 
 
-def _flattened(ways: tuple[tuple[Item, ...], ...]) -> Iterator[tuple[Item, ...]]:
+def _flatten(ways: tuple[tuple[Item, ...], ...]) -> Iterator[tuple[Item, ...]]:
     """Alternatives, with those of an alternative that is itself a choice among them: `(?:a|(?:b|c))`."""
     for way in ways:
         inner = [item for item in way if not isinstance(item, Space)]

@@ -110,7 +110,7 @@ def _read_field(table: Table) -> _Field:
 def _read_marker(table: Table, key: str) -> Pattern | None:
     literal, pattern = table.get(key), table.text(f"{key}_pattern")
     texts = cast("list[Any]", literal if isinstance(literal, list) else [literal])
-    if literal is not None and (pattern is not None or not texts or not all(isinstance(one, str) and one for one in texts)):
+    if literal is not None and (pattern is not None or not texts or not all(isinstance(text, str) and text for text in texts)):
         raise table.error(key, f"expected a string or an array of strings, and no {key}_pattern beside it")
     if literal is not None:
         return Pattern(tuple((text,) for text in texts), table.at(key))
@@ -218,7 +218,7 @@ def _split_opener(field: _Field) -> tuple[Nodes, str, Nodes]:
 def _separator(items: tuple[Item, ...]) -> str:
     """The text that parts two calls, if that is what the items are: a comma or semicolon, or a line break."""
     texts = [" " if isinstance(item, Space) else item for item in items if not isinstance(item, Ahead)]
-    text = "".join(one for one in texts if isinstance(one, str))
+    text = "".join(text for text in texts if isinstance(text, str))
     return text if len(text) >= len(texts) and text.strip() in (",", ";", "") else ""
 
 
@@ -239,15 +239,15 @@ def _split_closer(field: _Field) -> tuple[Nodes, Nodes]:
         return (), ()
     where, end = field.close.where, _section_end(field)
     if end is None:
-        return _trimmed(_nodes(field.close)), ()
+        return _trim(_nodes(field.close)), ()
     at = field.close.only.index(end)
     section = next((way for way in end.ways if _takes_text(way) and not _separator(way)), ())
-    nodes = _trimmed(nodes_from(section, where))
+    nodes = _trim(nodes_from(section, where))
     may_miss = not end.optional and any(not way for way in end.ways)
-    return _trimmed(nodes_from(field.close.only[:at], where)), (Opt(nodes, write=False),) if nodes and may_miss else nodes
+    return _trim(nodes_from(field.close.only[:at], where)), (Opt(nodes, write=False),) if nodes and may_miss else nodes
 
 
-def _trimmed(nodes: Nodes) -> Nodes:
+def _trim(nodes: Nodes) -> Nodes:
     """The nodes of a closer without the white space behind it, which may be any."""
     if not nodes or not isinstance(last := nodes[-1], str):
         return nodes

@@ -59,7 +59,7 @@ def format_to_response_template(format: Format, start_anchor: str, end: str = ""
         fields["reasoning_content"] = _reasoning(thinks, calls.opener(captures=False))
     fields["tool_calls"] = calls.field()
     ends = [pattern_of(nodes_of(marker)) for part in says for marker in (part.open, part.close) if marker]
-    ends += [*calls.optional_ends(), *(_escaped(marker.strip()) + r"\s*" for marker in (*_dropped(format), end) if marker)]
+    ends += [*calls.optional_ends(), *(_escape(marker.strip()) + r"\s*" for marker in (*_dropped(format), end) if marker)]
     # Markers around text close it and open it again: its pieces are joined.
     close = {"close_pattern": "|".join(dict.fromkeys(ends))} if ends else {}
     fields["content"] = {**close, "repeats": True, "join": ""}
@@ -70,7 +70,9 @@ def format_to_response_template(format: Format, start_anchor: str, end: str = ""
 def _dropped(format: Format) -> list[str]:
     """The markers that mean nothing by themselves, without words and without those that begin another marker."""
     known = compile_markers(format).text_stops.texts
-    return [one for one in format.drop if is_strong(one) and not any(other != one and other.startswith(one) for other in known)]
+    return [
+        item for item in format.drop if is_strong(item) and not any(other != item and other.startswith(item) for other in known)
+    ]
 
 
 def _lost(format: Format) -> Iterable[str]:
@@ -91,7 +93,7 @@ def _lost(format: Format) -> Iterable[str]:
 
 def _reasoning(thinks: list[Thinks], call: str) -> dict[str, Any]:
     """The field of reasoning. `call` is the pattern of what opens a call, which may end it."""
-    openers = [pattern_of(_settled(nodes_of(part.open))) for part in thinks]
+    openers = [pattern_of(_settle(nodes_of(part.open))) for part in thinks]
     closers = [pattern_of(nodes_of(part.close)) for part in thinks]
     closers += [f"(?={call})"] if any(part.ended_by_calls for part in thinks) else []
     return {
@@ -107,7 +109,7 @@ class _CallsWriter:
     def __init__(self, part: Calls, texts: list[str], end: str) -> None:
         self.part = part
         self.texts = texts
-        self.end = f"(?:{_escaped(end)}|$)" if end else "$"
+        self.end = f"(?:{_escape(end)}|$)" if end else "$"
         self.lost: list[str] = []
         at = next((at for at, node in enumerate(part.item) if isinstance(node, Obj | Each) or node is Hole.ARGS), None)
         if at is None or isinstance(part.values, Nested):
@@ -134,45 +136,45 @@ class _CallsWriter:
         if isinstance(self.body, Obj) and not _has_marker(before):
             return _optional(section) + pattern_of(before) + r"(?=\{\s*" + f'"{self._first_key()}"' + r"\s*:)"
         call = pattern_of(before, name=captures and not isinstance(self.body, Obj))
-        if not isinstance(self.body, Each) and _settled(before) != before:
+        if not isinstance(self.body, Each) and _settle(before) != before:
             call += r"(?=\s*\{)"  # so that in a stream what is optional is waited for
         if _has_marker(before):
             mark = next(node for node in before if isinstance(node, str | OneOf))
-            excluded = [text for text in self.texts if isinstance(mark, str) and text.startswith(_escaped(mark.strip()))]
+            excluded = [text for text in self.texts if isinstance(mark, str) and text.startswith(_escape(mark.strip()))]
             return (f"(?!{'|'.join(excluded)})" if excluded else "") + _optional(section) + call
         if not section:
             raise UsageError("calls that no marker opens cannot be expressed in a response template")
         separator = self.part.between.strip()
-        again = r"(?<=\))" + (rf"{_escaped(separator)}\s*" if separator else r"\n")
+        again = r"(?<=\))" + (rf"{_escape(separator)}\s*" if separator else r"\n")
         return f"(?:{section}|{again})" + call
 
     def optional_ends(self) -> list[str]:
         """The patterns of markers behind a call that may be missing: in a stream they come when it is closed already."""
         nodes = (*self.after[-1:], *self.part.close[-1:])
         optional = [node.nodes for node in nodes if isinstance(node, Opt) and node.nodes != ("]",)]
-        return [pattern for one in (*optional, self.part.close) if (pattern := pattern_of(one)) and not self.is_array]
+        return [pattern for item in (*optional, self.part.close) if (pattern := pattern_of(item)) and not self.is_array]
 
     def _first_key(self) -> str:
         key = self.body.fields[0][0] if isinstance(self.body, Obj) else None
         if not isinstance(key, str):
             raise UsageError("an object whose key is the tool's name cannot be expressed in a response template")
-        return _escaped(key)
+        return _escape(key)
 
     def _closer(self) -> str:
         part = self.part
         if self.is_array:
-            ends = [pattern_of(one.nodes if isinstance(one, Opt) else (one,)) for one in part.close[1:]]
-            is_sure = any(not isinstance(one, Opt) for one in part.close[1:])
+            ends = [pattern_of(item.nodes if isinstance(item, Opt) else (item,)) for item in part.close[1:]]
+            is_sure = any(not isinstance(item, Opt) for item in part.close[1:])
             return r"(?<=\])\s*" + ("".join(ends) if is_sure else f"(?:{''.join(ends)}|{self.end})" if ends else self.end)
         if not self.after or (not _has_marker(self.before) and not isinstance(self.body, Obj)):
             return self._unmarked_closer()
-        between, end = _escaped(part.between.strip()), pattern_of(part.close)
+        between, end = _escape(part.between.strip()), pattern_of(part.close)
         section = rf"\s*{_optional(end)}" if end else ""
         return pattern_of(self.after) + section + (rf"(?:\s*{between})?" if between else "") + r"\s*"
 
     def _unmarked_closer(self) -> str:
         """The pattern of the end of a call that nothing closes but the next one, the end of the section or of the answer."""
-        end, separator = pattern_of(self.part.close), _escaped(self.part.between.strip())
+        end, separator = pattern_of(self.part.close), _escape(self.part.between.strip())
         if not end:
             self.lost.append("where a call ends if text follows it: the text is taken for a part of its arguments")
         if not self.after:
@@ -202,7 +204,7 @@ class _CallsWriter:
         """The pattern of one argument."""
         if not isinstance(self.part.values, Raw):
             return pattern_of(each.nodes, value=_python_value(), key=r"\w+")
-        flags = "|".join(_escaped(flag) for flag, _ in self.part.values.flags)
+        flags = "|".join(_escape(flag) for flag, _ in self.part.values.flags)
         return pattern_of(each.nodes, value=".*?", flags=flags or r"\w+")
 
     def _transform(self) -> dict[str, Any]:
@@ -229,7 +231,7 @@ def _opens_array(nodes: Nodes) -> bool:
     return bool(nodes) and nodes[-1] in (" [", "[", "[\n    ", Opt(("[",), True), Opt((" [",), True))
 
 
-def _settled(nodes: Nodes) -> Nodes:
+def _settle(nodes: Nodes) -> Nodes:
     """Nodes of which the last is not optional: a stream would not be waited for."""
     last = nodes[-1] if nodes else None
     if isinstance(last, OneOf):
@@ -311,15 +313,15 @@ def _literal(text: str, exact_start: bool, exact_end: bool) -> str:
     if not core:
         return r"\s*" if text else ""
     before, after = text[: len(text) - len(text.lstrip())], text[len(text.rstrip()) :]
-    lead = "".join(f"{_escaped(one)}?" for one in before) if exact_start else r"\s*" if before else ""
-    tail = "".join(f"{_escaped(one)}?" for one in after) if exact_end else r"\s*" if after else ""
-    return lead + _escaped(core) + tail
+    lead = "".join(f"{_escape(item)}?" for item in before) if exact_start else r"\s*" if before else ""
+    tail = "".join(f"{_escape(item)}?" for item in after) if exact_end else r"\s*" if after else ""
+    return lead + _escape(core) + tail
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """A text as a regular expression."""
     named = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
-    return "".join(named.get(one) or (f"\\{one}" if one in SPECIAL else one) for one in text)
+    return "".join(named.get(item) or (f"\\{item}" if item in SPECIAL else item) for item in text)
 
 
 def _optional(pattern: str) -> str:

@@ -102,8 +102,8 @@ def _similarity(format: Format, calls: tuple[Call, ...], text: str) -> int:
     bare = tuple(Call(call.name, call.arguments) for call in calls)
     fitted = tuple(Call(call.name, call.arguments, fit_id(call.id, format.ids)) for call in calls)
     ways = [[way] if together else [(call,) for call in way] for way in (fitted, bare) for together in (True, False)]
-    written = [[write(format, one) for one in way] for way in ways]
+    written = [[write(format, item) for item in way] for way in ways]
     without_space = "".join(text.split())
-    if any(all(one in text for one in way) for way in written):
+    if any(all(item in text for item in way) for way in written):
         return 2
-    return int(any(all("".join(one.split()) in without_space for one in way) for way in written))
+    return int(any(all("".join(item.split()) in without_space for item in way) for way in written))

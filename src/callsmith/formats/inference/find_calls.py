@@ -75,7 +75,7 @@ def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[To
     json, *by_name = (without_code(format_named(name)) for name in BARE_FORMATS)
     whole = readings(chain, text, only_known=False)
     if first := next(whole, None):  # another format may know what is left over for one of its markers
-        others = [one for one in whole if one.calls == first.calls] if first.content.strip() else []
+        others = [item for item in whole if item.calls == first.calls] if first.content.strip() else []
         yield min((first, *others), key=lambda one: len(one.content))
     yield from readings((*chain, json), plain.content, only_known=False)
     yield from readings(by_name, plain.content, only_known=True)

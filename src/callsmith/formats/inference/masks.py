@@ -146,7 +146,7 @@ def masked_turns(rendered: RenderedTurns) -> Iterator[MaskedTurns]:
     """The probes, masked under each assumption that fits them, the likeliest first."""
     for notation in _notations(rendered.turn(TWO_ARGUMENTS) or ""):
         one, two_arguments, two = (
-            _masked(rendered, probe, notation, mask_object) for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)
+            _mask(rendered, probe, notation, mask_object) for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)
         )
         if one is not None and two is not None and one == two_arguments:
             yield MaskedTurns(one, two, notation)
@@ -169,12 +169,12 @@ def _notations(text: str) -> Iterator[Notation]:
 
 def _spellings(rendered: RenderedTurns) -> Iterator[Spelling]:
     yield from (RAW, JSON, PYTHON)
-    one = _masked(rendered, ONE_ARGUMENT, RAW, mask_arguments) or ""
+    one = _mask(rendered, ONE_ARGUMENT, RAW, mask_arguments) or ""
     if found := re.search(f"{VALUE_MASK}([^{VALUE_MASK}]*)</{KEY_MASK}>", one):
         yield Nested(prefix=found[1])
 
 
-def _masked(
+def _mask(
     rendered: RenderedTurns, probe: ProbeTurn, spelling: S, mask: Callable[[str, Iterable[Call], S], str | None]
 ) -> str | None:
     text = rendered.turn(probe)
@@ -194,13 +194,13 @@ class _ArgumentStyle:
     @classmethod
     def of(cls, rendered: RenderedTurns, spelling: Spelling) -> "_ArgumentStyle | None":
         one, two_arguments, two = (
-            _masked(rendered, probe, spelling, mask_arguments) for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)
+            _mask(rendered, probe, spelling, mask_arguments) for probe in (ONE_ARGUMENT, TWO_ARGUMENTS, TWO_CALLS)
         )
         if one is None or two_arguments is None or two is None:
             return None
         separators = {"string": _separator(one)}
         for kind, probe in TYPED.items():
-            text = _masked(rendered, probe, spelling, mask_arguments)
+            text = _mask(rendered, probe, spelling, mask_arguments)
             if text is None:
                 continue
             separator = _separator(text)

@@ -130,11 +130,11 @@ def pay_for_text(value: Any, indent: int = 0) -> int:
 def size_of(value: Any) -> int:
     """About the bytes of a value of plain dicts and lists, with all that is in it."""
     size, waiting = 0, [value]
-    for one in waiting:
-        if type(one) is str:
-            size += len(one)
-        elif type(one) is dict:
-            waiting += cast("dict[str, Any]", one).values()
-        elif type(one) is list:
-            waiting += cast("list[Any]", one)
+    for item in waiting:
+        if type(item) is str:
+            size += len(item)
+        elif type(item) is dict:
+            waiting += cast("dict[str, Any]", item).values()
+        elif type(item) is list:
+            waiting += cast("list[Any]", item)
     return size + 64 * len(waiting)

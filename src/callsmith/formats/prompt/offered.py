@@ -110,7 +110,7 @@ def printed(value: Any) -> Any:
 
 
 def _dict(*given: Mapping[str, Any], **named: Any) -> dict[str, Any]:
-    if not all(isinstance(one, dict) for one in given):
+    if not all(isinstance(item, dict) for item in given):
         raise TypeError("a mapping is made of a mapping")
     return made(dict(*map(made, given), **named))
 
@@ -142,8 +142,8 @@ def _nothing(*_: Any, **__: Any) -> None:
 
 
 def _all(*args: Any, **kwargs: Any) -> None:
-    for one in (*args, *kwargs.values()):
-        pay_for_all(one)
+    for item in (*args, *kwargs.values()):
+        pay_for_all(item)
 
 
 def _as_text(value: Any, *args: Any, **kwargs: Any) -> None:
@@ -161,7 +161,7 @@ def _title(value: Any) -> None:
 
 def _items(values: Any, *args: Any, **kwargs: Any) -> None:
     """An item at a time, by the names of attributes."""
-    names = sum(len(one) for one in (*args, *kwargs.values()) if isinstance(one, str))
+    names = sum(len(item) for item in (*args, *kwargs.values()) if isinstance(item, str))
     if names > _LONGEST_NAME:
         raise TooManySteps("the template names an attribute that is too long")
     if hasattr(values, "__len__"):
@@ -182,7 +182,7 @@ def _unique(values: Any, *args: Any, **kwargs: Any) -> None:
 
 def _join(values: Any, between: Any = "", *args: Any, **kwargs: Any) -> None:
     _items(values, *args, **kwargs)
-    (pay_for_all if all(isinstance(one, str) for one in values) else pay_for_text)(values)
+    (pay_for_all if all(isinstance(value, str) for value in values) else pay_for_text)(values)
     pay_for_text(between)
     size = len(values) * len(str(between))
     spend(size >> 3, 4 * size)
@@ -248,7 +248,7 @@ def _indent(text: Any, width: Any = 4, *_: Any, **__: Any) -> None:
 
 def _to_json(value: Any, ensure_ascii: Any = False, indent: Any = None, separators: Any = None, sort_keys: Any = False) -> None:
     width = indent if isinstance(indent, int) else len(indent or "")
-    if width > _WIDEST or (separators and any(len(one) > _WIDEST for one in separators)):
+    if width > _WIDEST or (separators and any(len(separator) > _WIDEST for separator in separators)):
         raise TooManySteps("the template indents JSON too far")
     extra = sum(map(len, separators)) if separators else 0
     spend(pay_for_text(value, max(width, 0) + extra) >> 3)

@@ -114,7 +114,7 @@ def prompt_for(
         raise _naming_the_message(error, messages, render) from error
     marked = splice(rendered, messages, find_turn, lambda some: render(some)[0], format) if find_turn else rendered
     beginning = escape.escape_message(request.messages[-1], format.thinks) if request.prefilled else None
-    prefilled = _prefilled(beginning, format, opened) if beginning else ""
+    prefilled = _write_prefill(beginning, format, opened) if beginning else ""
     if not prefilled:
         marked, opened = marked + opening, opened + opening
     text, cuts = remove_breaks(marked + prefilled)
@@ -196,7 +196,7 @@ def with_output_instructions(messages: Sequence[Message], schema: Schema, *, amo
     return _with_instructions(messages, text if plain else f"{text}\n{_json(schema)}")
 
 
-def _prefilled(message: Message, format: Format, opened: str) -> str:
+def _write_prefill(message: Message, format: Format, opened: str) -> str:
     """The beginning of an answer as the model would have written it, behind what the template has opened."""
     says = next((part for part in format.parts if isinstance(part, Says)), None)
     content = message.content
@@ -280,7 +280,9 @@ def _fit_ids(messages: Sequence[Message], pattern: str) -> dict[str, str]:
     taken: set[str] = set()
     for id in dict.fromkeys(id for message in messages for id in (*(call.id for call in message.calls), message.call_id)):
         candidates = (fit_id(id + "'" * salt, pattern) for salt in range(MAX_ID_ATTEMPTS))
-        fitted[id] = next((one for one in candidates if one == id or one not in taken), fit_id(id, pattern))
+        fitted[id] = next(
+            (candidate for candidate in candidates if candidate == id or candidate not in taken), fit_id(id, pattern)
+        )
         taken.add(fitted[id])
     return fitted
 

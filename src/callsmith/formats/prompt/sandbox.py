@@ -138,8 +138,8 @@ class _Paying(NodeTransformer):
             raise TemplateSyntaxError(f"chat templates are not offered {type(node).__name__.lower()}", node.lineno)
         self.generic_visit(node)
         if isinstance(node, nodes.Call | nodes.Filter | nodes.Test):
-            node.dyn_args = node.dyn_args and _filtered(node.dyn_args, _SPREAD)
-            node.dyn_kwargs = node.dyn_kwargs and _filtered(node.dyn_kwargs, _SPREAD)
+            node.dyn_args = node.dyn_args and _filter(node.dyn_args, _SPREAD)
+            node.dyn_kwargs = node.dyn_kwargs and _filter(node.dyn_kwargs, _SPREAD)
         paying = getattr(self, f"visit_{type(node).__name__}", None)
         return paying(node) if paying else node
 
@@ -152,42 +152,42 @@ class _Paying(NodeTransformer):
         if node.recursive:
             raise TemplateSyntaxError("chat templates are not offered recursive loops", node.lineno)
         if node.test:
-            node.iter = _filtered(cast(nodes.Expr, node.iter), _LOOP, nodes.Const(1 + _steps(node.test), lineno=node.lineno))
+            node.iter = _filter(cast(nodes.Expr, node.iter), _LOOP, nodes.Const(1 + _steps(node.test), lineno=node.lineno))
         return node
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Expr:
-        operands = [node.expr, *(one.expr for one in node.ops)]
-        among = {one.op for one in node.ops} & {"in", "notin"}
+        operands = [node.expr, *(op.expr for op in node.ops)]
+        among = {op.op for op in node.ops} & {"in", "notin"}
         if not among:
-            if len(operands) > 2 or not any(_is_short(one) for one in operands):
-                node.expr = _filtered(node.expr, _ALL)
-                for one in node.ops:
-                    one.expr = _filtered(one.expr, _ALL)
+            if len(operands) > 2 or not any(_is_short(operand) for operand in operands):
+                node.expr = _filter(node.expr, _ALL)
+                for op in node.ops:
+                    op.expr = _filter(op.expr, _ALL)
             return node
         if len(operands) > 2:
             raise TemplateSyntaxError("chat templates are not offered chains of `in`", node.lineno)
         if isinstance(operands[1], nodes.List | nodes.Tuple) and all(map(_is_short, operands[1].items)):
             return node
-        found = _filtered(operands[0], _IN, operands[1])
+        found = _filter(operands[0], _IN, operands[1])
         return nodes.Not(found, lineno=node.lineno) if "notin" in among else found
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
-        return _filtered(nodes.List(node.nodes, lineno=node.lineno), _JOIN)
+        return _filter(nodes.List(node.nodes, lineno=node.lineno), _JOIN)
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
         if isinstance(node.arg, nodes.Slice):
-            return _filtered(node, _MADE)
+            return _filter(node, _MADE)
         if not isinstance(node.arg, nodes.Const):
-            node.arg = _filtered(node.arg, _ALL)
+            node.arg = _filter(node.arg, _ALL)
         return node
 
     def visit_Output(self, node: nodes.Output) -> nodes.Output:
-        node.nodes = [one if _is_text(one) else _filtered(one, _PRINT) for one in node.nodes]
+        node.nodes = [item if _is_text(item) else _filter(item, _PRINT) for item in node.nodes]
         return node
 
     def visit_Pair(self, node: nodes.Pair) -> nodes.Pair:
         if not isinstance(node.key, nodes.Const):
-            node.key = _filtered(node.key, _KEY)
+            node.key = _filter(node.key, _KEY)
         return node
 
 
@@ -205,5 +205,5 @@ def _is_text(node: nodes.Expr) -> bool:
     )
 
 
-def _filtered(node: nodes.Expr, name: str, *args: nodes.Expr) -> nodes.Filter:
+def _filter(node: nodes.Expr, name: str, *args: nodes.Expr) -> nodes.Filter:
     return nodes.Filter(node, name, list(args), [], None, None, lineno=node.lineno)

@@ -56,11 +56,11 @@ def splice(text: str, messages: Sequence[Message], find: FindTurn, render: Rende
     before, shown, after = messages[:at], messages[at], messages[at + 1 :]
     other_call = Call(shown.calls[-1].name, {_OTHER: _OTHER}, shown.calls[-1].id)
     with_other_arguments = replace(shown, calls=(*shown.calls[:-1], other_call))
-    start = len(text) - _shared(text[::-1], render((*before, with_other_arguments, *after))[::-1])
+    start = len(text) - _share(text[::-1], render((*before, with_other_arguments, *after))[::-1])
     end = len(text)
     if after:
         with_other_words = replace(after[0], content=_OTHER + after[0].content)
-        end = _shared(text, render((*before, shown, with_other_words, *after[1:])))
+        end = _share(text, render((*before, shown, with_other_words, *after[1:])))
     written = _written_already(turn.answer, text[start:end])
     if not written or any(marker in text[start + written : end] for marker in _markers(format)):
         return text
@@ -91,7 +91,7 @@ def _markers(format: Format) -> Iterator[str]:
         yield from (text.strip() for text in literals_of(node) if len(text.strip()) > 2)
 
 
-def _shared(one: str, other: str) -> int:
+def _share(one: str, other: str) -> int:
     """How long the text is that both begin with."""
     least, most = 0, min(len(one), len(other))
     while least < most:
@@ -105,6 +105,6 @@ def _written_already(answer: str, rest: str) -> int:
     tail = "".join(answer.split())[::-1]
     marks = [at for at, character in enumerate(rest) if not character.isspace()]
     head = "".join([rest[at] for at in marks])
-    alike = [_shared(head[:size][::-1], tail) for size in range(1, len(head) + 1)]
+    alike = [_share(head[:size][::-1], tail) for size in range(1, len(head) + 1)]
     most = max(alike, default=0)
     return marks[alike.index(most)] + 1 if most else 0

@@ -84,7 +84,7 @@ class ToolPrompt:
         rest, earlier = _without_system(messages), ""
         if "{earlier}" in self.instructions:
             rest, earlier = _split_earlier(rest, is_open=is_open)
-        shown = [self._system(messages, _filled(self.instructions, tools=listed, earlier=earlier))]
+        shown = [self._system(messages, _fill(self.instructions, tools=listed, earlier=earlier))]
         calls = _calls_by_id(messages)
         groups = [(is_result, list(group)) for is_result, group in groupby(rest, lambda message: message.role == "tool")]
         for (is_result, group), (_, following) in zip(groups, [*groups[1:], (False, [])], strict=True):
@@ -146,7 +146,7 @@ def _stub(tool: Tool) -> str:
     defaults = {name: f" = {as_object(properties[name]).get('default')!r}" for name in names if name not in required}
     given = [f"{name}: {_python_type(properties[name])}{defaults.get(name, '')}" for name in names]
     described = [f"        {name}: {about}" for name in names if (about := _about(properties[name]))]
-    about = _unquoted(tool.description.strip())
+    about = _unquote(tool.description.strip())
     lines = [f'    """{about}', "", "    Args:", *described, '    """'] if described else [f'    """{about}"""']
     return "\n".join([f"def {tool.name}({', '.join(given)}):", *lines])
 
@@ -164,11 +164,11 @@ def _python_type(schema: Any) -> str:
         return f"Literal[{', '.join(map(repr, cast('list[Any]', values)))}]"
     kinds: Any = row.get("type")
     if isinstance(kinds, list):
-        return " | ".join(_PYTHON_TYPES.get(str(one), "Any") for one in cast("list[Any]", kinds))
+        return " | ".join(_PYTHON_TYPES.get(str(item), "Any") for item in cast("list[Any]", kinds))
     if kinds == "array" and (item := as_object(row.get("items"))):
         return f"list[{_python_type(item)}]"
     if isinstance(several := row.get("anyOf"), list):
-        return " | ".join(dict.fromkeys(_python_type(one) for one in cast("list[Any]", several)))
+        return " | ".join(dict.fromkeys(_python_type(item) for item in cast("list[Any]", several)))
     return _PYTHON_TYPES.get(str(kinds), "Any")
 
 
@@ -178,15 +178,15 @@ def _about(schema: Any) -> str:
     inner = row if row.get("properties") else as_object(row.get("items"))
     fields = as_object(inner.get("properties"))
     shape = f"keys: {', '.join(f'{key} ({_python_type(one)})' for key, one in fields.items())}" if fields else ""
-    return _unquoted(" ".join(filter(None, (" ".join(str(row.get("description") or "").split()), shape))))
+    return _unquote(" ".join(filter(None, (" ".join(str(row.get("description") or "").split()), shape))))
 
 
-def _unquoted(text: str) -> str:
+def _unquote(text: str) -> str:
     """A text without what would end the docstring or the fence around it."""
     return text.replace('"""', "'''").replace("```", "'''")
 
 
-def _filled(text: str, **places: str) -> str:
+def _fill(text: str, **places: str) -> str:
     """The text with its places filled; what is put there may look like a place itself."""
     return re.sub(rf"\{{({'|'.join(places)})\}}", lambda place: places[place[1]], text)
 

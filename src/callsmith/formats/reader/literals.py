@@ -33,7 +33,7 @@ def tool_by_name(name: str, tools: Collection[str]) -> str | None:
         meant.append(numbered[1])
     if NUMBER_AS_NAME.fullmatch(name) and len(tools) == 1:
         meant.extend(tools)
-    return next((one for one in meant if one in tools), None)
+    return next((item for item in meant if item in tools), None)
 
 
 def tool_by_arguments(arguments: str, tools: Mapping[str, Tool]) -> str | None:

@@ -81,7 +81,9 @@ class Reader:
         self._coroutine = self._read_turn()
         next(self._coroutine)
         if any(opened):
-            self._source.feed("".join(mark_specials(one, specials) for one in ([opened] if isinstance(opened, str) else opened)))
+            self._source.feed(
+                "".join(mark_specials(item, specials) for item in ([opened] if isinstance(opened, str) else opened))
+            )
             next(self._coroutine, None)
             self._drain()
             self._pending_space = ""

@@ -80,7 +80,7 @@ def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
         allowed = common_types(allowed, kinds) if named is not None else kinds
     for keyword in ("anyOf", "oneOf", "allOf") if depth < 8 else ():
         if isinstance(found.get(keyword), list) and found[keyword]:
-            inner = [types_of(root, one, depth + 1) for one in found[keyword]]
+            inner = [types_of(root, item, depth + 1) for item in found[keyword]]
             for kinds in inner if keyword == "allOf" else [frozenset[str]().union(*inner)]:
                 allowed = common_types(allowed, kinds)
     return frozenset(allowed) or ALL_TYPES
@@ -101,8 +101,8 @@ def property_of(root: Schema, schema: Any, key: str, depth: int = 0) -> Schema:
     declared = found.get("properties")
     if isinstance(declared, Mapping) and key in declared:
         return resolve(root, declared[key])
-    for one in alternatives(found) if depth < 8 else ():
-        if inner := property_of(root, one, key, depth + 1):
+    for item in alternatives(found) if depth < 8 else ():
+        if inner := property_of(root, item, key, depth + 1):
             return inner
     return resolve(root, found.get("additionalProperties"))
 
@@ -131,8 +131,8 @@ def items_of(root: Schema, schema: Any, depth: int = 0) -> Schema:
     found = resolve(root, schema)
     if "items" in found:
         return resolve(root, found["items"])
-    for one in alternatives(found) if depth < 8 else ():
-        if inner := items_of(root, one, depth + 1):
+    for item in alternatives(found) if depth < 8 else ():
+        if inner := items_of(root, item, depth + 1):
             return inner
     return {}
 

@@ -122,7 +122,7 @@ def _table_lines(table: Table) -> list[str]:
     for key, value in table.items():
         line = f"{key} = {_value_text(value)}"
         if isinstance(value, list) and len(line) > MAX_WIDTH:
-            rows = [f"    {_value_text(one)}," for one in cast("list[AnyType]", value)]
+            rows = [f"    {_value_text(item)}," for item in cast("list[AnyType]", value)]
             lines += [f"{key} = [", *rows, "]"]
         else:
             lines.append(line)
@@ -141,7 +141,7 @@ def _value_text(value: AnyType) -> str:
             pairs = cast(Table, value).items()
             return "{" + ", ".join(f"{_key_text(key)} = {_value_text(one)}" for key, one in pairs) + "}"
         case _:
-            return "[" + ", ".join(_value_text(one) for one in value) + "]"
+            return "[" + ", ".join(_value_text(item) for item in value) + "]"
 
 
 def _key_text(key: str) -> str:
@@ -153,5 +153,5 @@ def _string_text(text: str) -> str:
     if ('"' in text or "\\" in text) and "'" not in text and text.isprintable():
         return f"'{text}'"
     named = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    escaped = (named.get(one) or (one if one.isprintable() else f"\\U{ord(one):08X}") for one in text)
+    escaped = (named.get(item) or (item if item.isprintable() else f"\\U{ord(item):08X}") for item in text)
     return '"' + "".join(escaped) + '"'

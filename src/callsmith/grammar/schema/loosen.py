@@ -26,10 +26,10 @@ _DEPTHS: Final = {1: 1 << 20, 2: 2, 3: 1, 4: 0}  # how deep each step keeps more
 
 def loosen(schema: Schema, step: int, unenforced: UnenforcedKeywords) -> Schema:
     """The schema with less in it. What is let go is added to `unenforced`."""
-    return schema if step == 0 else _loosened(schema, "#", _DEPTHS[step], unenforced)
+    return schema if step == 0 else _loosen(schema, "#", _DEPTHS[step], unenforced)
 
 
-def _loosened(schema: Any, path: str, depth: int, unenforced: UnenforcedKeywords) -> Any:
+def _loosen(schema: Any, path: str, depth: int, unenforced: UnenforcedKeywords) -> Any:
     if not isinstance(schema, Mapping):
         return schema
     kept: dict[str, Any] = {}
@@ -42,11 +42,11 @@ def _loosened(schema: Any, path: str, depth: int, unenforced: UnenforcedKeywords
         elif keyword in ("$defs", "definitions", "dependentSchemas"):
             kept[keyword] = _each(value, here, min(depth, 1), unenforced)
         elif keyword in _SCHEMAS:
-            kept[keyword] = _loosened(value, here, depth - 1, unenforced)
+            kept[keyword] = _loosen(value, here, depth - 1, unenforced)
         elif keyword in (*_LISTS, "prefixItems") and isinstance(value, list):
             inner = depth - (keyword == "prefixItems")
             listed = enumerate(cast(list[Any], value))
-            kept[keyword] = [_loosened(one, f"{here}/{at}", inner, unenforced) for at, one in listed]
+            kept[keyword] = [_loosen(one, f"{here}/{at}", inner, unenforced) for at, one in listed]
         else:
             kept[keyword] = value
     return kept
@@ -55,4 +55,4 @@ def _loosened(schema: Any, path: str, depth: int, unenforced: UnenforcedKeywords
 def _each(value: Any, path: str, depth: int, unenforced: UnenforcedKeywords) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return {name: _loosened(one, f"{path}/{name}", depth, unenforced) for name, one in cast(Mapping[str, Any], value).items()}
+    return {name: _loosen(one, f"{path}/{name}", depth, unenforced) for name, one in cast(Mapping[str, Any], value).items()}

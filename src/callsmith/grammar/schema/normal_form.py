@@ -167,9 +167,9 @@ def children(schema: NormalSchema) -> Iterator[NormalSchema]:
     found: list[Any] = [*schema.get("anyOf", ()), *schema.get("prefixItems", ())]
     found += [schema.get("items"), schema.get("additionalProperties")]
     found += [*schema.get("properties", {}).values(), *schema.get("patternProperties", {}).values()]
-    for one in found:
-        if isinstance(one, NormalSchema):
-            yield one
+    for item in found:
+        if isinstance(item, NormalSchema):
+            yield item
 
 
 def reachable(root: Mapping[str, Any], schema: NormalSchema) -> Iterator[NormalSchema]:
@@ -187,12 +187,12 @@ def reachable(root: Mapping[str, Any], schema: NormalSchema) -> Iterator[NormalS
 
 def collect_unenforced(root: NormalSchema, schema: NormalSchema) -> UnenforcedKeywords:
     """The unenforced keywords of the schema and of every schema inside it, each once."""
-    return list(dict.fromkeys(keyword for one in reachable(root, schema) for keyword in one.unenforced))
+    return list(dict.fromkeys(keyword for item in reachable(root, schema) for keyword in item.unenforced))
 
 
 def standalone(root: NormalSchema, schema: NormalSchema) -> NormalSchema:
     """The schema as a document of its own, with the definitions it needs."""
-    names = {one["$ref"].removeprefix("#/$defs/") for one in reachable(root, schema) if "$ref" in one}
+    names = {item["$ref"].removeprefix("#/$defs/") for item in reachable(root, schema) if "$ref" in item}
     whole = NormalSchema({keyword: value for keyword, value in schema.items() if keyword != "$defs"}, schema.path)
     whole.sources, whole.implied, whole.unenforced = schema.sources, schema.implied, schema.unenforced
     if names:
@@ -268,7 +268,7 @@ def _has_finite_value(schema: NormalSchema, finite: set[str]) -> bool:
     if "$ref" in schema:
         return schema["$ref"].removeprefix("#/$defs/") in finite
     if "anyOf" in schema:
-        return any(_has_finite_value(one, finite) for one in schema["anyOf"])
+        return any(_has_finite_value(item, finite) for item in schema["anyOf"])
     if "enum" in schema or schema.types - {"array", "object"}:
         return True
     if "object" in schema.types:
@@ -277,7 +277,7 @@ def _has_finite_value(schema: NormalSchema, finite: set[str]) -> bool:
             return True
     if "array" in schema.types:
         places = [*schema.get("prefixItems", ()), *([schema["items"]] if "items" in schema else [])]
-        return all(_has_finite_value(one, finite) for one in places[: schema.get("minItems", 0)])
+        return all(_has_finite_value(place, finite) for place in places[: schema.get("minItems", 0)])
     return False
 
 
@@ -345,7 +345,7 @@ def _are_disjoint_bounds(one: NormalSchema, other: NormalSchema, least: str, mos
 def _may_fit(schema: NormalSchema, value: Any) -> bool:
     """Whether a value may fit; False only where it certainly does not."""
     if "enum" in schema:
-        return any(json_equal(value, one) for one in schema["enum"])
+        return any(json_equal(value, item) for item in schema["enum"])
     if "type" not in schema.implied and not common_types(value_types(value), schema.types):
         return False
     if isinstance(value, str):

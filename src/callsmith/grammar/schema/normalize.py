@@ -125,7 +125,7 @@ class _Normalizer:
             return self._combine_flat(conjunction)
         key = tuple(part.path + "".join(sorted(part.raw)) for part in conjunction)
         if any(UNEVALUATED & part.raw.keys() for part in conjunction):
-            key += tuple(str(one.covers(conjunction)) for one in conjunction)
+            key += tuple(str(item.covers(conjunction)) for item in conjunction)
         if key in self.known_unsatisfiable:
             return self.known_unsatisfiable[key]
         if key not in self.names:
@@ -193,7 +193,7 @@ class _Normalizer:
             for part in (listing, *(part for part in parts if part is not listing))
             for values in part.value_lists()
         ]
-        values = [value for key, value in reversed(first.items()) if all(key in one for one in others)]
+        values = [value for key, value in reversed(first.items()) if all(key in other for other in others)]
         tests = [test for part in parts if (test := self._value_test(part))]
         valid = [value for value in values if all(fits(value) for fits in tests)]
         if valid:
@@ -247,9 +247,9 @@ class _Normalizer:
                 unenforced.append((part.path, keyword))
         if not made or len(ways) > 1:
             made = [self.combine(*rest, *chosen) for chosen in product(*ways)]
-        possible = [one for one in made if isinstance(one, NormalSchema)]
+        possible = [item for item in made if isinstance(item, NormalSchema)]
         if not possible:
-            first = next((one for one in made if isinstance(one, Unsatisfiable)), None)
+            first = next((item for item in made if isinstance(item, Unsatisfiable)), None)
             why = f"it has no alternative that a value fits; the first: {first.why}" if first else "it has no alternatives"
             return Unsatisfiable(unions[0][0].path, unions[0][1], why)
         whole = possible[0] if len(possible) == 1 and not unenforced else NormalSchema({"anyOf": possible}, parts[0].path)
@@ -258,8 +258,8 @@ class _Normalizer:
 
     def _are_exclusive(self, ways: Sequence[NormalSchema | Unsatisfiable]) -> bool:
         """Whether a value generated for one alternative certainly fits no other."""
-        made = [one for one in ways if isinstance(one, NormalSchema)]
-        if any(self._resolve_finished(one) is None for one in made):
+        made = [way for way in ways if isinstance(way, NormalSchema)]
+        if any(self._resolve_finished(item) is None for item in made):
             return False
         document = {"$defs": self.defs}
         return all(are_disjoint(document, a, b) for a in made for b in made if a is not b)

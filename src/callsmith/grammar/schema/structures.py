@@ -69,8 +69,8 @@ def _item_part(part: SchemaPart, at: int | None, parts: list[SchemaPart], sees_a
     keyword = "additionalItems" if is_old_draft else "items"
     if keyword in part.raw:
         return SchemaPart(part.raw[keyword], f"{part.path}/{keyword}")
-    if sees_all and part is parts[0] and "unevaluatedItems" in part.raw and not any("items" in one.raw for one in parts):
-        declared = at is not None and any(at < len(_prefix_schemas(one)) for one in parts)
+    if sees_all and part is parts[0] and "unevaluatedItems" in part.raw and not any("items" in part.raw for part in parts):
+        declared = at is not None and any(at < len(_prefix_schemas(part)) for part in parts)
         return None if declared else SchemaPart(part.raw["unevaluatedItems"], f"{part.path}/unevaluatedItems")
     return None
 
@@ -192,7 +192,7 @@ class ObjectKeywords:
         closing = with_keyword(self.parts, "additionalProperties")
         forbidden: list[tuple[str, str | None]] = []
         for part in self.parts:
-            others = [_below(one, "additionalProperties") for one in closing if one is not part]
+            others = [_below(item, "additionalProperties") for item in closing if item is not part]
             for pattern in part.mapping_at("patternProperties"):
                 made = self.normalizer.combine(_below(part, "patternProperties", pattern), *others)
                 regex = to_portable(pattern)
@@ -204,7 +204,7 @@ class ObjectKeywords:
                 elif regex is None or not self.normalizer.with_implied:  # any name may be one of them
                     self.additional = NormalSchema({}, self.path)
                     self.unenforced.append((part.path, "patternProperties"))
-                    self.unenforced += [(one.path, "additionalProperties") for one in closing]
+                    self.unenforced += [(item.path, "additionalProperties") for item in closing]
                     self.unenforced += [(self.parts[0].path, "unevaluatedProperties")] if self.unevaluated else []
                 else:
                     self.unenforced.append((part.path, "patternProperties"))

@@ -165,12 +165,12 @@ def _productive(start: Node, rules: Mapping[str, Node], reason: Unsatisfiable | 
         reason = reason or Unsatisfiable("#", "$ref", "it requires itself, without end")
         raise UnsupportedSchema(reason.path, reason.keyword, f"no value fits: {reason.why}")
     used: dict[str, Node] = {}
-    first = _pruned(start, good)
+    first = _prune(start, good)
     todo = references(first)
     while todo:
         name = todo.pop()
         if name not in used:
-            used[name] = _pruned(rules[name], good)
+            used[name] = _prune(rules[name], good)
             todo += references(used[name])
     return first, used
 
@@ -189,14 +189,14 @@ def _is_productive(node: Node, good: set[str]) -> bool:
             return True
 
 
-def _pruned(node: Node, good: set[str]) -> Node:
+def _prune(node: Node, good: set[str]) -> Node:
     match node:
         case Seq():
-            return Seq(tuple(_pruned(item, good) for item in node.items))
+            return Seq(tuple(_prune(item, good) for item in node.items))
         case Alt():
-            return Alt(tuple(_pruned(item, good) for item in node.items if _is_productive(item, good)))
+            return Alt(tuple(_prune(item, good) for item in node.items if _is_productive(item, good)))
         case Many():
-            return Many(_pruned(node.item, good), node.least, node.most) if _is_productive(node.item, good) else Seq(())
+            return Many(_prune(node.item, good), node.least, node.most) if _is_productive(node.item, good) else Seq(())
         case _:
             return node
 
@@ -241,7 +241,7 @@ class _Emitter:
             case Seq():
                 return " ".join(filter(None, map(self.node, node.items)))
             case Alt():
-                return _grouped([self.node(item) for item in node.items])
+                return _group([self.node(item) for item in node.items])
             case Many():
                 return self.repeated(self.node(node.item), node.least, node.most)
             case Ref():
@@ -255,7 +255,7 @@ class _Emitter:
 
     def literal(self, text: str) -> str:
         pieces = self.special.split(text) if self.special else [text]
-        return " ".join(f"<[{self.specials[one]}]>" if one in self.specials else _quoted(one) for one in pieces if one)
+        return " ".join(f"<[{self.specials[piece]}]>" if piece in self.specials else _quote(piece) for piece in pieces if piece)
 
     def tree(self, tree: Regex) -> str:
         match tree:
@@ -268,11 +268,11 @@ class _Emitter:
                     if isinstance(item, CharSet) and len(item.ranges) == 1 and item.ranges[0][0] == item.ranges[0][1]:
                         letters += chr(item.ranges[0][0])
                         continue
-                    out += [_quoted(letters)] if letters else []
+                    out += [_quote(letters)] if letters else []
                     out, letters = [*out, self.tree(item)], ""
-                return " ".join(filter(None, (*out, _quoted(letters) if letters else "")))
+                return " ".join(filter(None, (*out, _quote(letters) if letters else "")))
             case Or():
-                return _grouped([self.tree(item) for item in tree.items])
+                return _group([self.tree(item) for item in tree.items])
             case Repeat():
                 return self.repeated(self.tree(tree.item), tree.least, tree.most)
             case Anchor():
@@ -308,7 +308,7 @@ _REPEATABLE = re.compile(r'[a-zA-Z0-9-]+|\[(\\.|[^\]\\])*\]|"(\\.|[^"\\])*"|\.')
 
 
 def _closes_last(text: str) -> bool:
-    """Whether the bracket that opens at the beginning closes at the end, as in the result of `_grouped`."""
+    """Whether the bracket that opens at the beginning closes at the end, as in the result of `_group`."""
     depth = 0
     for found in re.finditer(r'"(\\.|[^"\\])*"|\[(\\.|[^\]\\])*\]|[()]', text):
         depth += {"(": 1, ")": -1}.get(found[0], 0)
@@ -322,7 +322,7 @@ def _either(ways: Iterable[str]) -> str:
     return " | ".join((*filter(None, listed), *(['""'] if "" in listed else [])))
 
 
-def _grouped(ways: list[str]) -> str:
+def _group(ways: list[str]) -> str:
     distinct = list(dict.fromkeys(ways))
     return distinct[0] if len(distinct) == 1 else f"({_either(distinct)})"
 
@@ -331,10 +331,10 @@ def _class(ranges: Ranges) -> str:
     if ranges == ALL:
         return "."
     text = class_text(ranges, _escape)
-    return text if text.startswith("[") and len(text) > 1 else _quoted(chr(ranges[0][0])) if ranges else "[]"
+    return text if text.startswith("[") and len(text) > 1 else _quote(chr(ranges[0][0])) if ranges else "[]"
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     return '"' + "".join(_escape(ord(char), inside='"\\') for char in text) + '"'
 
 

@@ -136,7 +136,7 @@ class _Compiler:
             case int() | float():
                 return Pattern(unparse(number_literal(value, whole=isinstance(value, int))))
             case list():
-                listed = [part for one in cast(list[Json], value) for part in (_text(self.comma), self._literal(one))]
+                listed = [part for item in cast(list[Json], value) for part in (_text(self.comma), self._literal(item))]
                 return Seq((_text("["), *listed[1:], _text("]")))
             case dict():
                 members = [
@@ -163,10 +163,10 @@ class _Compiler:
     def _expressions(self, schema: NormalSchema) -> list[Regex]:
         """The expressions that the whole string must match; those that are not supported are listed as unenforced."""
         found: dict[Regex, None] = {}
-        for one in (schema, *schema.get("allOf", ())):
-            if "pattern" in one:
+        for item in (schema, *schema.get("allOf", ())):
+            if "pattern" in item:
                 try:
-                    found[match_whole_text(parse(one["pattern"]))] = None
+                    found[match_whole_text(parse(item["pattern"]))] = None
                 except UnsupportedRegex:
                     self.rules.add_unenforced(schema, ("pattern",))
         if "format" in schema:
@@ -252,7 +252,7 @@ def _is_slow(tree: Regex) -> bool:
     if repeats_empty(tree):
         return True
     branches = tree.items if isinstance(tree, Or) else (tree,)
-    return any(isinstance(one, Cat) and one.items[:1] == (ANYTHING,) for one in branches)
+    return any(isinstance(branch, Cat) and branch.items[:1] == (ANYTHING,) for branch in branches)
 
 
 def other_keys(schema: NormalSchema, rules: Rules) -> Iterator[tuple[Automaton, NormalSchema]]:
@@ -344,7 +344,7 @@ class MemberRules:
             return []
         counted = min(count + 1, self._cap())
         # An undeclared member that leaves no room for a required one leads to a state that cannot end, and that is pruned.
-        ways: list[Node] = [Seq((one, self._later(self._after, (place, counted)))) for one in self.others]
+        ways: list[Node] = [Seq((other, self._later(self._after, (place, counted)))) for other in self.others]
         if isinstance(place, frozenset):
             ways += [
                 Seq((self.declared[name], self._later(self._after, (place - {name}, counted)))) for name in self._left(place)

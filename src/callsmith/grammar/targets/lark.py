@@ -119,17 +119,17 @@ class _Emitter:
             return self.in_order(members, node.required, separator)
         # A bit for each member says whether it has been written.
         places = range(len(members))
-        before = [max((place for place in range(one) if node.required[place]), default=None) for one in places]
+        before = [max((place for place in range(item) if node.required[place]), default=None) for item in places]
         conditions = [
             f"bit_clear({one})" if last is None else f"and(bit_clear({one}), bit_set({last}))"
             for one, last in zip(places, before, strict=True)
         ]
-        ways = [f"{separator}{members[one]} {SELF}::set_bit({one}) %if {conditions[one]}" for one in places]
+        ways = [f"{separator}{members[place]} {SELF}::set_bit({place}) %if {conditions[place]}" for place in places]
         last = max((place for place in places if node.required[place]), default=None)
         more = self.made(f'::_: "" %if {"true" if last is None else f"bit_set({last})"} | {" | ".join(ways)}', terminal=False)
         if not separator:
             return f"{more}::0"
-        first = [f"{members[one]} {more}::{1 << one}" for one in places if before[one] is None]
+        first = [f"{members[place]} {more}::{1 << place}" for place in places if before[place] is None]
         return self.made(f": {' | '.join(first if last is not None else [*first, EMPTY])}", terminal=False)
 
     def in_order(self, members: Sequence[str], required: Sequence[bool], separator: str) -> str:
@@ -157,9 +157,9 @@ class _Emitter:
         if found is None and node.is_distinct and is_plain and _is_tag(node):
             return self.pieces(node)
         if found is None:
-            text = f"/{ANYTHING}{_escaped(close)}/{exclusion}"
+            text = f"/{ANYTHING}{_escape(close)}/{exclusion}"
             return self.made(f"[lazy]: {self.made(f': {text}', terminal=True) if exclusion else text}", terminal=False)
-        text = self.made(f": /{ANYTHING}{_escaped(close[: found.start()])}/{exclusion}", terminal=True)
+        text = self.made(f": /{ANYTHING}{_escape(close[: found.start()])}/{exclusion}", terminal=True)
         return f"{text} {self.literal(close[found.start() :])}"
 
     def pieces(self, node: Until) -> str:
@@ -168,25 +168,25 @@ class _Emitter:
         A piece begins with `<` and ends before the next `<` or `>`; in the latter case another piece begins with `>`. The closing
         tag is never split into such pieces: the longest match wins, and the tag is longer.
         """
-        first, last = (_escaped(char) for char in (node.close[0], node.close[-1]))
+        first, last = (_escape(char) for char in (node.close[0], node.close[-1]))
         pieces = (
             f"[^{first}]+/{_not_starting_with(node)}",
             f"{first}[^{first}{last}]*/",
             f"{last}[^{first}]*/",
-            f"{_escaped(node.close)}/",
+            f"{_escape(node.close)}/",
         )
         head, opened, closed, end = (self.made(f": /{piece}", terminal=True) for piece in pieces)
         return self.made(f": {head}? ({opened} {closed}?)* {end}", terminal=False)
 
     def excluding(self, texts: Iterable[str]) -> str:
         """The condition that none of these texts occurs. One with a special token in it cannot occur anyway."""
-        plain = [_escaped(text) for text in texts if not (self.special and self.special.search(text))]
+        plain = [_escape(text) for text in texts if not (self.special and self.special.search(text))]
         return f" & ~/{ANYTHING}({'|'.join(plain)}){ANYTHING}/" if plain else ""
 
 
 def _not_starting_with(node: Until) -> str:
     """The condition that the text does not begin with one of the characters that the node excludes."""
-    return f" & ~/[\\s\\x1c-\\x1f]*[{_escaped(node.not_starting_with)}]{ANYTHING}/" if node.not_starting_with else ""
+    return f" & ~/[\\s\\x1c-\\x1f]*[{_escape(node.not_starting_with)}]{ANYTHING}/" if node.not_starting_with else ""
 
 
 def _is_tag(node: Until) -> bool:
@@ -203,7 +203,7 @@ def _any_of(texts: tuple[str, ...]) -> re.Pattern[str]:
 _quoted = json.encoder.encode_basestring  # as json.dumps(ensure_ascii=False), but faster
 
 
-def _escaped(text: str) -> str:
+def _escape(text: str) -> str:
     """Text as a regular expression between slashes."""
     return "".join(_ESCAPES.get(char, char) for char in text)
 

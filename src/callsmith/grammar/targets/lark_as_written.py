@@ -50,7 +50,7 @@ class AsWritten:
         if "$ref" in schema:
             return self._recursive(schema)
         if id(schema) not in self._known:
-            self._known[id(schema)] = self._shared(self._made(schema))
+            self._known[id(schema)] = self._share(self._made(schema))
         return self._known[id(schema)]
 
     def _recursive(self, schema: NormalSchema) -> Node:
@@ -115,7 +115,7 @@ class AsWritten:
     def _structure(self, value: list[Any] | dict[str, Any]) -> Node:
         if isinstance(value, dict):
             return self._members({name: self._one_of_values([one]) for name, one in value.items()}, len(value), [], None)
-        items = [part for one in value for part in (Lit(self.style.item_separator), self._one_of_values([one]))]
+        items = [part for item in value for part in (Lit(self.style.item_separator), self._one_of_values([item]))]
         return Seq((Lit("["), *items[1:], Lit("]")))
 
     # --- objects ----------------------------------------------------------------------------------------------------------
@@ -131,7 +131,7 @@ class AsWritten:
         if not others:
             return Seq((Lit("{"), Lit("}")))
         counted = {"minItems": schema.get("minProperties", 0), "maxItems": schema.get("maxProperties")}
-        other = self._shared(_one_of(others))
+        other = self._share(_one_of(others))
         return Seq((Lit("{"), item_nodes(NormalSchema(counted, "#"), lambda _: other, self.style.item_separator), Lit("}")))
 
     def _other_keys(self, schema: NormalSchema) -> Iterator[tuple[Node, NormalSchema]]:
@@ -140,7 +140,7 @@ class AsWritten:
         excluded = [_expression(Or(tuple(declared)))] if declared else []
         patterns: Mapping[str, NormalSchema] = schema.get("patternProperties", {})
         for pattern, one in patterns.items():
-            keys = _quoted(map_sets(match_whole_text(parse(pattern)), _key_characters))
+            keys = _quote(map_sets(match_whole_text(parse(pattern)), _key_characters))
             yield self._key(keys, excluded), one
             excluded = [*excluded, keys]
         extra: NormalSchema | bool = schema.get("additionalProperties", _ANY)
@@ -148,7 +148,7 @@ class AsWritten:
             yield self._key(_ANY_KEY, excluded), extra
 
     def _key(self, regex: str, excluded: Sequence[str]) -> Node:
-        conditions = "".join(f" & ~{self.emitter.node(Pattern(one))}" for one in excluded)
+        conditions = "".join(f" & ~{self.emitter.node(Pattern(item))}" for item in excluded)
         return Ref(self.emitter.made(f": {self.emitter.node(Pattern(regex))}{conditions}", terminal=True))
 
     def _members(self, declared: Mapping[str, Node], required: int, others: Sequence[Node], room: int | None) -> Node:
@@ -183,7 +183,7 @@ class AsWritten:
     def _rule(self, node: Node) -> str:
         return self.emitter.made(f": {self.emitter.node(node)}", terminal=False)
 
-    def _shared(self, node: Node) -> Node:
+    def _share(self, node: Node) -> Node:
         return node if isinstance(node, Ref | Pattern) else Ref(self._rule(node))
 
     def _reserved(self) -> Ref:
@@ -226,10 +226,10 @@ def _with_surrogates(ranges: Ranges) -> Regex:
     return CharSet(union(ranges, _SURROGATES) if reaches else ranges)
 
 
-def _quoted(tree: Regex) -> str:
+def _quote(tree: Regex) -> str:
     return _expression(Cat((literal('"'), tree, literal('"'))))
 
 
 _ANY: Final = NormalSchema({}, "#")
-_STRING: Final = Pattern(_quoted(Repeat(json_characters(ALL))))
-_ANY_KEY: Final = _quoted(Repeat(_key_characters(ALL)))
+_STRING: Final = Pattern(_quote(Repeat(json_characters(ALL))))
+_ANY_KEY: Final = _quote(Repeat(_key_characters(ALL)))

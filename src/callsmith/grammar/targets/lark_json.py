@@ -50,7 +50,7 @@ def for_llguidance(schema: Schema) -> dict[str, Any]:
             made[keyword] = {name: _inner(one) for name, one in made[keyword].items()}
     for keyword in SCHEMA_LISTS:
         if keyword in made:
-            made[keyword] = [_inner(one) for one in made[keyword]]
+            made[keyword] = [_inner(item) for item in made[keyword]]
     for keyword in SINGLE_SCHEMAS:
         if keyword in made:
             made[keyword] = _inner(made[keyword])
@@ -59,7 +59,7 @@ def for_llguidance(schema: Schema) -> dict[str, Any]:
     if "pattern" in made:
         made["pattern"] = drop_nul(made["pattern"])
     if "allOf" in made:
-        made["allOf"] = [{**one, "pattern": drop_nul(one["pattern"])} for one in made["allOf"]]
+        made["allOf"] = [{**item, "pattern": drop_nul(item["pattern"])} for item in made["allOf"]]
     if "patternProperties" in made:
         made["patternProperties"] = {drop_nul(pattern): one for pattern, one in made["patternProperties"].items()}
     listed, extra = made.get("properties", {}), made.get("additionalProperties", True)

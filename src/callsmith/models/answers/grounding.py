@@ -98,9 +98,11 @@ def is_given(call: Call, tool: Tool, said: str) -> bool:
     for value in _leaves(call.arguments):
         said_so = not isinstance(value, str) or value.casefold() in known.folded
         words, numbers = (set(re.findall(form, str(value).casefold())) for form in (r"[^\W\d]+", r"\d+"))
-        if not said_so and (len(words) > _FEW_WORDS or any(len(one) > _SHORT_WORD and one not in known.words for one in words)):
+        if not said_so and (
+            len(words) > _FEW_WORDS or any(len(word) > _SHORT_WORD and word not in known.words for word in words)
+        ):
             return False
-        if not isinstance(value, bool) and any(len(one) > 1 and one not in known.folded for one in numbers):
+        if not isinstance(value, bool) and any(len(number) > 1 and number not in known.folded for number in numbers):
             return False
     return True
 
@@ -155,13 +157,13 @@ class CallJudge:
 
     def stands(self, call: Call, earlier: Sequence[Call]) -> bool:
         """Whether a call can be made now."""
-        if any(is_same(call, one) for one in self._made):
+        if any(is_same(call, item) for item in self._made):
             return False
         tool = self._tools.get(call.name)
         if tool is None or (not earlier and self._margin is None):
             return True
         if not earlier and self._margin is not None:
-            is_repeated = has_effects(tool) and any(is_same(call, one) for one in self._earlier)
+            is_repeated = has_effects(tool) and any(is_same(call, item) for item in self._earlier)
             self.doubt = call_doubt(call, tool, self._said, self._asked) + REPEATED * is_repeated
             is_made_up = has_effects(tool) and made_up_values(call, tool, self._said)
             return not is_made_up and self.doubt <= (_PLANNED if math.isinf(self._margin) else self._margin)
@@ -175,7 +177,7 @@ class CallJudge:
         tool = self._tools.get(name)
         if tool is None or not has_effects(tool):
             return False
-        if tool.side_effects and any(not has_effects(self._tools[one.name]) for one in earlier if one.name in self._tools):
+        if tool.side_effects and any(not has_effects(self._tools[item.name]) for item in earlier if item.name in self._tools):
             return True
         words, space, _ = begun.rpartition(" ")  # the last word may go on
         arguments = parse_partial(dict[str, Any], words) if earlier and space and len(words) <= LONG_BEGINNING else None
@@ -204,7 +206,7 @@ class _Known:
     @cached_property
     def numbers(self) -> set[str]:
         """The digits of its numbers."""
-        return {_digits(one) for one in re.findall(r"\d[\d.,]*", self.text)}
+        return {_digits(match) for match in re.findall(r"\d[\d.,]*", self.text)}
 
 
 def _is_made_up(value: str, known: _Known) -> bool:
@@ -212,10 +214,10 @@ def _is_made_up(value: str, known: _Known) -> bool:
         return False
     if len(value) <= _LONGEST_PLACEHOLDER and _PLACEHOLDER.search(value):
         return True
-    if any(one not in known.text for one in _ADDRESS.findall(value)):
+    if any(match not in known.text for match in _ADDRESS.findall(value)):
         return True
-    numbers = {_digits(one) for one in re.findall(r"\d[\d.,]*", value)}
-    if any(len(one) > _SHORT_WORD - 1 and one not in known.numbers for one in numbers):
+    numbers = {_digits(match) for match in re.findall(r"\d[\d.,]*", value)}
+    if any(len(number) > _SHORT_WORD - 1 and number not in known.numbers for number in numbers):
         return True
     is_person = len(value) <= _LONG_TEXT and _PERSON.fullmatch(value) is not None
     return is_person and not any(word.casefold() in known.folded for word in value.split())

@@ -101,8 +101,8 @@ def _provider(name: str) -> Provider:
 def _read_provider(name: str, table: Json) -> Provider:
     place = f"provider {name}"
     row = dict(Table.of(table, place).check_keys((*_KEYS, *DIALECTS)).data)
-    quirks = {one: load(Quirks, row.pop(one), f"{place}.{one}") for one in DIALECTS if one in row}
+    quirks = {item: load(Quirks, row.pop(item), f"{place}.{item}") for item in DIALECTS if item in row}
     provider = load(Provider, {"name": name, **row}, place)
-    for unknown in {name for one in quirks.values() for name in one.sampling if name not in SAMPLING}:
+    for unknown in {name for quirk in quirks.values() for name in quirk.sampling if name not in SAMPLING}:
         raise UnknownName(f"sampling field (in {place})", unknown, SAMPLING)
     return replace(provider, api=dialect_named(provider.api).name, quirks=quirks)

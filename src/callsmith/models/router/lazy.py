@@ -50,7 +50,7 @@ class MemoryBudget:
 
     @property
     def used(self) -> int:
-        return sum(one.memory for one in self._models)
+        return sum(model.memory for model in self._models)
 
     def add(self, model: "LazyModel") -> None:
         """Count a model that is loaded, whether there is room or not."""
@@ -81,7 +81,7 @@ class MemoryBudget:
                 while limit is not None and self.used + model.memory > limit:
                     await self._free(self.used + model.memory - limit)
         except TimeoutError:
-            busy = ", ".join(sorted(one.name for one in self._models if not one.is_idle))
+            busy = ", ".join(sorted(model.name for model in self._models if not model.is_idle))
             raise Unavailable(
                 f"there is no room for {model.name} now: {busy} in use; try again later", retryable=True, seconds=_RETRY
             ) from None
@@ -89,8 +89,8 @@ class MemoryBudget:
 
     async def _free(self, needed: int) -> None:
         """Unload the model that was not asked for longest; if all idle ones together would not do, wait for another."""
-        idle = sorted((one for one in self._models if one.is_idle and one.memory), key=lambda one: one.last_used)
-        if sum(one.memory for one in idle) >= needed:
+        idle = sorted((model for model in self._models if model.is_idle and model.memory), key=lambda one: one.last_used)
+        if sum(item.memory for item in idle) >= needed:
             await asyncio.shield(idle[0].unload())
         else:
             self._changed.clear()

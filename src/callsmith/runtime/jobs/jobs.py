@@ -170,7 +170,7 @@ class Jobs:
             if now is None or now.status != "running":
                 return
             if toolset is None or not now.repeatable or now.attempts >= _MOST_ATTEMPTS:
-                await self._end(now, _interrupted(now))
+                await self._end(now, _interrupt(now))
                 return
             with suppress(JobChanged):  # it was cancelled just now
                 again = await self.storage.write(replace(now, attempts=now.attempts + 1))
@@ -305,10 +305,10 @@ def _context_of(job: Job) -> Context:
 
 def _left_behind(job: Job) -> Result | None:
     """The result of a job whose process ends; None if it can be started anew."""
-    return None if job.repeatable else _interrupted(job)
+    return None if job.repeatable else _interrupt(job)
 
 
-def _interrupted(job: Job) -> Result:
+def _interrupt(job: Job) -> Result:
     return failed(
         job.call, "interrupted", f"the program was stopped while {job.id} was running{_doubt(job)}; it was not run again"
     )

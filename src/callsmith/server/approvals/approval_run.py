@@ -51,7 +51,7 @@ class RunStorage:
 
     async def put(self, saved: Saved, *approvals: Approval) -> None:
         """Write the run, if it has paused, and these approvals, all or nothing."""
-        await asyncio.shield(self._locked_put(saved, approvals))
+        await asyncio.shield(self._put_locked(saved, approvals))
 
     def list_replaced(self, questions: Iterable[ConfirmationNeeded]) -> list[Approval]:
         """The approvals of calls that are asked about once more because their tools have changed: they are over."""
@@ -74,7 +74,7 @@ class RunStorage:
                 del self.approvals[approval.call.id]
                 await self._approvals.audit("answered", approval)
 
-    async def _locked_put(self, saved: Saved, approvals: Sequence[Approval]) -> None:
+    async def _put_locked(self, saved: Saved, approvals: Sequence[Approval]) -> None:
         async with self._lock:
             await self._put(saved, approvals, durable=True)
 

@@ -47,7 +47,7 @@ def read_messages(fields: Fields, key: str) -> list[Message]:
                 messages += answered
                 called |= {call.id: call.name for message in answered for call in message.calls}
             case "system":
-                messages.append(Message.system(_joined(entry)))
+                messages.append(Message.system(_join(entry)))
             case other:
                 raise entry.error("role", f"{other!r} is none of user, assistant, system")
     return messages
@@ -128,7 +128,7 @@ class _Round:
                     before = kind.replace("mcp_tool_result", "mcp_tool_use").replace(SEARCH_RESULT, SERVER_TOOL_USE)
                     raise block.error("tool_use_id", f"there is no {before} {id!r} before it that waits for a result")
                 failed = "Error" if block.flag("is_error") else ""
-                text = read_search_result(block) if kind == SEARCH_RESULT else _joined(block) or failed
+                text = read_search_result(block) if kind == SEARCH_RESULT else _join(block) or failed
                 self.results.append(Message("tool", text, call_id=id, name=self.waiting.pop(id)))
             case _:
                 self.said.append(_read_text(block))
@@ -159,7 +159,7 @@ def _blocks(fields: Fields, key: str) -> Iterator[Fields]:
     return fields.objects(key)
 
 
-def _joined(fields: Fields) -> str:
+def _join(fields: Fields) -> str:
     return "\n".join(_read_text(block) for block in _blocks(fields, "content"))
 
 

@@ -222,18 +222,18 @@ def write_response(events: Iterable[ModelEvent | ToolEvent], heading: Heading) -
     message: dict[str, Json] = sent[0]["message"]
     blocks: list[dict[str, Json]] = []
     pieces: list[list[str]] = []
-    for one in sent[1:]:
-        match one["type"]:
+    for event in sent[1:]:
+        match event["type"]:
             case "content_block_start":
-                blocks.append(one["content_block"])
+                blocks.append(event["content_block"])
                 pieces.append([])
-            case "content_block_delta" if one["delta"]["type"] == "signature_delta":
-                blocks[one["index"]]["signature"] = one["delta"]["signature"]
+            case "content_block_delta" if event["delta"]["type"] == "signature_delta":
+                blocks[event["index"]]["signature"] = event["delta"]["signature"]
             case "content_block_delta":
-                delta: dict[str, str] = one["delta"]
-                pieces[one["index"]] += [text for key, text in delta.items() if key != "type"]
+                delta: dict[str, str] = event["delta"]
+                pieces[event["index"]] += [text for key, text in delta.items() if key != "type"]
             case "message_delta":
-                message |= {**one["delta"], **{key: value for key, value in one.items() if key not in ("type", "delta")}}
+                message |= {**event["delta"], **{key: value for key, value in event.items() if key not in ("type", "delta")}}
             case _:
                 pass
     return {**message, "content": [_whole(block, "".join(texts)) for block, texts in zip(blocks, pieces, strict=True)]}

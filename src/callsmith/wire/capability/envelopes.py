@@ -149,7 +149,7 @@ def _id(fields: Fields, key: str) -> str:
 
 def _read_via(fields: Fields, key: str) -> tuple[str, ...]:
     via = fields.texts(key)
-    if len(via) > 16 or any(len(one) > _LONGEST_ID or not one.isprintable() for one in via):
+    if len(via) > 16 or any(len(item) > _LONGEST_ID or not item.isprintable() for item in via):
         raise fields.error(key, "must be at most 16 nodes")
     return via
 
@@ -219,7 +219,7 @@ def _read_patterns(fields: Fields) -> tuple[str, ...]:
     if fields.get("capabilities") is None:
         return EVERYTHING
     patterns = fields.texts("capabilities")
-    if len(patterns) > _MOST_PATTERNS or any(len(one) > _LONGEST_ID or not one.isprintable() for one in patterns):
+    if len(patterns) > _MOST_PATTERNS or any(len(pattern) > _LONGEST_ID or not pattern.isprintable() for pattern in patterns):
         raise fields.error("capabilities", f"must be at most {_MOST_PATTERNS} patterns")
     return patterns
 

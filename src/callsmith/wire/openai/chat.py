@@ -317,7 +317,7 @@ def write_request(chat: ChatRequest, signed: Signed = NOTHING_SIGNED) -> dict[st
     body: dict[str, Json] = {
         "model": chat.model,
         "messages": [_write_message(message, signed) for message in request.messages],
-        "functions": [one["function"] for one in wrapped] if chat.legacy else None,
+        "functions": [item["function"] for item in wrapped] if chat.legacy else None,
         "tools": None if chat.legacy else wrapped or None,
         "tool_choice": write_choice(request.choice),
         "parallel_tool_calls": None if chat.legacy else request.parallel,

@@ -165,10 +165,10 @@ class CompletionWriter:
 
 def _write_logprobs(tokens: Iterable[TokenLogprob], offset: int) -> dict[str, list[Json]]:
     tokens = tuple(tokens)
-    offsets = accumulate((len(one.text) for one in tokens[:-1]), initial=offset)
+    offsets = accumulate((len(token.text) for token in tokens[:-1]), initial=offset)
     return {
-        "tokens": [one.text for one in tokens],
-        "token_logprobs": [write_number(one.logprob) for one in tokens],
-        "top_logprobs": [{other.text: write_number(other.logprob) for other in one.top} for one in tokens],
+        "tokens": [token.text for token in tokens],
+        "token_logprobs": [write_number(token.logprob) for token in tokens],
+        "top_logprobs": [{other.text: write_number(other.logprob) for other in token.top} for token in tokens],
         "text_offset": list(offsets),
     }

@@ -298,6 +298,6 @@ def write_found(names: Collection[str], tools: Iterable[Json]) -> dict[str, Json
         if tool["type"] == "function" and tool["name"] in names:
             found.append(tool)
         elif tool["type"] == "namespace":
-            inner = [one for one in tool["tools"] if flat_name(tool["name"], one.get("name", "")) in names]
+            inner = [item for item in tool["tools"] if flat_name(tool["name"], item.get("name", "")) in names]
             found += [{"description": "", **tool, "tools": inner}] if inner else []
     return {"type": _OUTPUT, "call_id": None, "execution": "server", "tools": found, "status": "completed"}

@@ -156,4 +156,4 @@ class McpWriter(EventWriter):
         """Add an item: the item in its place, and what is sent."""
         sent = self._end_text("completed")
         placed = self._add(item)
-        return placed, [*sent, self._added(placed)]
+        return placed, [*sent, self._on_added(placed)]

@@ -294,11 +294,11 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         decisions=decisions,
         listed=listed_servers(items),
         input=tuple(item.data for item in own),
-        repeated=_repeated(fields),
+        repeated=_repeat(fields),
     )
 
 
-def _repeated(fields: ResponsesFields) -> dict[str, Json]:
+def _repeat(fields: ResponsesFields) -> dict[str, Json]:
     sent = {name: fields.get(name) for name in _REPEATED}
     reasoning = fields.reasoning
     return {
@@ -307,13 +307,13 @@ def _repeated(fields: ResponsesFields) -> dict[str, Json]:
         "conversation": {"id": fields.conversation} if fields.conversation else None,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
-        "tools": [_repeated_tool(entry) for entry in fields.objects("tools") if _kind(entry) in (*_KNOWN, TOOL_SEARCH)],
+        "tools": [_repeat_tool(entry) for entry in fields.objects("tools") if _kind(entry) in (*_KNOWN, TOOL_SEARCH)],
         "top_logprobs": fields.top_logprobs or 0,
         "truncation": "disabled",
     }
 
 
-def _repeated_tool(entry: Fields) -> dict[str, Json]:
+def _repeat_tool(entry: Fields) -> dict[str, Json]:
     """A tool as a response repeats it: a function has all of its fields."""
     if _kind(entry) != "function":
         return dict(entry.data)

@@ -157,7 +157,7 @@ class EventWriter(CallWriter, AnswerWriter):
         if self._open_text is None or self._open_text.kind is not kind:
             sent += self._end_text("completed")
             self._open_text = self._add(kind.item, kind)
-            sent.append(self._added(self._open_text))
+            sent.append(self._on_added(self._open_text))
             sent.append(
                 self._event(f"{kind.part_event}.added", **self._open_text.at, **kind.part_index, part=kind.write_part(""))
             )
@@ -192,7 +192,7 @@ class EventWriter(CallWriter, AnswerWriter):
         space, own = self._heading.namespaces.get(name, ("", name))
         item = write_call_item(own, self._unique_id(id, otherwise), "") | ({"namespace": space} if space else {})
         self._open_calls[index] = self._add({**item, "status": "in_progress"})
-        return [*sent, self._added(self._open_calls[index])]
+        return [*sent, self._on_added(self._open_calls[index])]
 
     def _write_arguments(self, index: int, text: str) -> list[StreamEvent]:
         call = self._open_calls[index]
@@ -232,7 +232,7 @@ class EventWriter(CallWriter, AnswerWriter):
         self._output.append({"id": item_id(item["type"], self._heading.key, place), **item})
         return OpenItem(place, self._output[place], kind)
 
-    def _added(self, one: OpenItem) -> StreamEvent:
+    def _on_added(self, one: OpenItem) -> StreamEvent:
         return self._event("response.output_item.added", output_index=one.place, item=one.item)
 
     def _done(self, one: OpenItem, **fields: Json) -> StreamEvent:
@@ -292,7 +292,7 @@ class EventReader(AnswerReader):
         place = fields.integer("output_index") or 0
         match fields.text("type"):
             case "response.output_item.added":
-                return self._added(place, fields.required_object("item"))
+                return self._on_added(place, fields.required_object("item"))
             case "response.output_text.delta" | "response.refusal.delta":
                 return self._text(place, Text(fields.text("delta") or "", read_logprobs(fields, "logprobs")))
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
@@ -302,17 +302,17 @@ class EventReader(AnswerReader):
             case "response.output_item.done":
                 return self._done(place, fields.required_object("item"))
             case "response.completed" | "response.incomplete":
-                return self._finished(fields.required_object("response"))
+                return self._on_finish(fields.required_object("response"))
             case "response.failed":
                 raise sent_error(fields.required_object("response").get("error"))
             case "error":
                 raise sent_error(fields.data)
             case _ if fields.get("object") == "response" and fields.get("status") != "in_progress":
-                return self._finished(fields)  # a whole response, from servers that do not stream
+                return self._on_finish(fields)  # a whole response, from servers that do not stream
             case _:
                 return []  # what the end of the item repeats, and events of other servers
 
-    def _added(self, place: int, item: Fields) -> list[ModelEvent]:
+    def _on_added(self, place: int, item: Fields) -> list[ModelEvent]:
         self._added_items.add(place)
         if item.text("type") != "function_call":
             return []
@@ -325,7 +325,7 @@ class EventReader(AnswerReader):
 
     def _done(self, place: int, item: Fields) -> list[ModelEvent]:
         """The end of an item; all of it, from servers that send no pieces."""
-        begun = [] if place in self._added_items else self._added(place, item)
+        begun = [] if place in self._added_items else self._on_added(place, item)
         kind = item.text("type")
         self._items.append(item.data)
         if kind == "function_call":
@@ -340,7 +340,7 @@ class EventReader(AnswerReader):
         text = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
         return self._text(place, Thought(text) if kind == "reasoning" else Text(text))
 
-    def _finished(self, response: Fields) -> list[ModelEvent]:
+    def _on_finish(self, response: Fields) -> list[ModelEvent]:
         """The end of the response. What of its output did not come before, comes here."""
         if response.get("error") is not None:
             raise sent_error(response.get("error"))

@@ -189,14 +189,14 @@ class AnswerDecoder:
             self._is_marked = self._reader.has_ended = True
             return []
         try:
-            return self._reader.feed(_loaded(text))
+            return self._reader.feed(_load(text))
         except (ValueError, RecursionError) as error:
             raise ModelError(f"the upstream sends what is no JSON: {shorten(text)!r}", retryable=True) from error
         except UsageError as error:
             raise ModelError(f"the upstream's answer cannot be read: {error}") from error
 
 
-def _loaded(text: str) -> Json:
+def _load(text: str) -> Json:
     """The JSON of a text, in which half a surrogate pair is replaced: it is no text that could be sent on."""
     if "\\ud" not in text and "\\uD" not in text:
         return json.loads(text)

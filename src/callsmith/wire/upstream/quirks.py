@@ -194,12 +194,12 @@ def spell_chat(body: dict[str, Json], thinking: bool | None, quirks: Quirks) -> 
     if most is not None:
         body[quirks.limit] = most
     if thinking is not None:
-        body |= _switched(thinking, kwargs, quirks.switch)
+        body |= _switch_thinking(thinking, kwargs, quirks.switch)
     body["messages"] = [_spell_message(message, quirks.history) for message in body["messages"]]
     return body
 
 
-def _switched(thinking: bool, kwargs: Json, switch: Switch) -> dict[str, Json]:
+def _switch_thinking(thinking: bool, kwargs: Json, switch: Switch) -> dict[str, Json]:
     match switch:
         case "template":
             return {"chat_template_kwargs": kwargs}

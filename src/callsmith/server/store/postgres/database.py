@@ -135,7 +135,7 @@ class Database:
     async def _connection(self) -> AsyncGenerator[Any, None]:
         if self.loop.time() < self._blocked_until:  # many who try at once would each wait as long
             raise ConnectionError(self._blocked_by)
-        pool = await self._opened_pool()
+        pool = await self._open_pool()
         connection = await pool.acquire()
         try:
             if not self._is_prepared:
@@ -148,7 +148,7 @@ class Database:
         finally:
             await pool.release(connection)
 
-    async def _opened_pool(self) -> Any:
+    async def _open_pool(self) -> Any:
         if self._pool is None:
             pool = self.driver.create_pool(
                 self._url,
