@@ -81,9 +81,7 @@ class Reader:
         self._coroutine = self._read_turn()
         next(self._coroutine)
         if any(opened):
-            self._source.feed(
-                "".join(mark_specials(item, specials) for item in ([opened] if isinstance(opened, str) else opened))
-            )
+            self._source.feed("".join(mark_specials(end, specials) for end in ([opened] if isinstance(opened, str) else opened)))
             next(self._coroutine, None)
             self._drain()
             self._pending_space = ""
