@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 
 from tests.serving import killed_program
 from tests.small import shallow_file
@@ -24,7 +25,8 @@ while True:
 
 
 @contextmanager
-def llama_server(context: int, key: str = "") -> Iterator[str]:
-    """The address of a llama-server with the small model, for two answers at once, which is killed when the block is left."""
-    with killed_program(_PROGRAM, str(shallow_file()), "PORT", str(context), key) as url:
+def llama_server(context: int, key: str = "", weights: Path | None = None) -> Iterator[str]:
+    """The address of a llama-server for two answers at once, which is killed when the block is left: of the shallow model, if not
+    of other weights."""
+    with killed_program(_PROGRAM, str(weights or shallow_file()), "PORT", str(context), key) as url:
         yield url

@@ -22,7 +22,7 @@ from callsmith.models import open_model
 from callsmith.models.opening import Options
 from tests.engines.contract import GREEDY, EngineContract, say
 from tests.llama_servers import llama_server
-from tests.small import open_shallow
+from tests.small import open_shallow, small_file
 
 pytestmark = [pytest.mark.model, pytest.mark.weights]
 
@@ -173,15 +173,18 @@ async def test_a_character_of_several_tokens_has_one_place(engine: Engine) -> No
     assert [text[token.start : token.end] for token in tokens] == ["a", "😀", "<file_sep>", "b"]
 
 
-async def test_whether_tools_are_called_is_decided_beforehand(url: str) -> None:
-    model = open_model(f"completions:{url}", Options(tool_prompt="json-array"))
+async def test_whether_tools_are_called_is_decided_beforehand() -> None:
     tool = Tool("get_time", parameters={"type": "object", "properties": {}, "additionalProperties": False})
     question = Message.user("Write a JSON array of three numbers in a fenced block: ```json")
     request = Request((question,), (tool,), sampling=Sampling(temperature=0.0, max_tokens=8))
-    try:
-        always, never = [[event async for event in model.stream(replace(request, call_bias=bias))][-1] for bias in (20.0, -20.0)]
-    finally:
-        await model.close()
+    with llama_server(256, weights=small_file()) as url:  # two layers would not know what to write
+        model = open_model(f"completions:{url}", Options(tool_prompt="json-array"))
+        try:
+            always, never = [
+                [event async for event in model.stream(replace(request, call_bias=bias))][-1] for bias in (20.0, -20.0)
+            ]
+        finally:
+            await model.close()
     assert isinstance(always, Stopped) and always.report.decision and always.report.decision.calls
     assert isinstance(never, Stopped) and never.report.decision and not never.report.decision.calls
     assert -15 < never.report.decision.score < 15  # one that was seen
