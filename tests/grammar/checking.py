@@ -140,21 +140,14 @@ def numbers(value: Any) -> Iterator[float]:
             yield value
 
 
-def check_calls(
-    events: Sequence[ModelEvent], tools: Sequence[Tool], grammar: Grammar, text: str, *, free: bool = False
-) -> list[Call]:
-    """Every call is readable without leniency, offered, and valid in all that the grammar enforces.
-
-    In a `free` answer words come before the calls, which nothing constrains: where they begin a part of the turn that they do not
-    end, the calls in it are read by a repair, and what only looks like a call is for the reader to judge.
-    """
+def check_calls(events: Sequence[ModelEvent], tools: Sequence[Tool], grammar: Grammar, text: str) -> list[Call]:
+    """Every call is readable without leniency, offered, and valid in all that the grammar enforces."""
     check_order(events)
     offered = {tool.name: tool for tool in tools}
     ready = [event for event in events if isinstance(event, CallReady)]
-    if not free:
-        assert not [event for event in events if isinstance(event, Unreadable)], text
-        assert not [event for event in ready if event.repairs], text
+    assert not [event for event in events if isinstance(event, Unreadable)], text
     for event in ready:
+        assert not event.repairs, text
         if any(math.isinf(number) for number in numbers(event.call.arguments)):
             continue  # 1e999 is a number of JSON, but no float
         schema = offered[event.call.name].parameters

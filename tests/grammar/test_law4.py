@@ -175,7 +175,7 @@ def samples(format: Format, count: int) -> None:
         sampler = Sampler(tokens, compiling, format, format.name)
         for number in range(count // 2):
             tools = [TOOLS[number % len(TOOLS)], TOOLS[(number + 5) % len(TOOLS)]]
-            free, parallel = number % 4 == 3, number % 3 == 0
+            free, parallel = number % 8 == 7, number % 3 == 0
             grammar = grammar_for(format, tools, Choice() if free else REQUIRED, parallel=parallel)
             assert grammar is not None
             sample = sampler.draw(grammar)
@@ -183,7 +183,7 @@ def samples(format: Format, count: int) -> None:
                 continue
             finished += 1
             events = read_sample(format, sample, tools, tokens.specials)
-            calls = check_calls(events, tools, grammar, sample.text, free=free)
+            calls = check_calls(events, tools, grammar, sample.text)
             assert len(calls) < 2 or parallel, sample.text
             if not free:
                 assert calls, sample.text
@@ -197,10 +197,27 @@ def samples(format: Format, count: int) -> None:
 @pytest.mark.generated
 @EVERY
 def test_whatever_the_grammar_lets_through_is_read_back_as_valid_calls(format: Format) -> None:
-    samples(format, tries(8, 64))
+    samples(format, tries(16, 64))
 
 
 @pytest.mark.slow
 @EVERY
 def test_hundreds_of_answers_out_of_the_grammar_are_read_back_as_valid_calls(format: Format) -> None:
     samples(format, tries(150, 300, 1000))
+
+
+@pytest.mark.xfail(strict=True, reason="before a call words are free, and the reader does not know where the grammar begins")
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("fenced-python", "``` stayed(```pyt}( dictated"),
+        ("apriel", 'Here are my reasoning steps:\n prefixes<tool_calls>[{"name": "now", "arguments": {}}]</tool_calls>'),
+    ],
+)
+def test_words_that_look_like_the_beginning_of_a_part_change_nothing(name: str, text: str) -> None:
+    """Both were drawn out of the grammar of an answer that may call: the words should stay words, the call need no repair."""
+    format, tools = format_named(name), [Tool("now", parameters={"type": "object", "properties": {}})]
+    grammar = grammar_for(format, tools, Choice())
+    assert grammar is not None
+    reader = Reader(format, tools, is_constrained=True)
+    check_calls([*reader.feed(text), *reader.close()], tools, grammar, text)

@@ -14,7 +14,7 @@ from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
 from callsmith.grammar.targets.gbnf import to_gbnf
 from callsmith.models.local import LocalModel
-from callsmith.models.opening import find_speech
+from callsmith.models.opening import resolve_format
 from callsmith.models.presets import preset_for
 from callsmith.wire.anthropic import messages
 from callsmith.wire.ollama import requests
@@ -114,7 +114,7 @@ CALL = '<function name="get_weather"><param name="city">Bonn</param></function>'
 @pytest.mark.req("R141", "R185")
 async def test_minicpm_gets_and_writes_it_in_the_format_of_its_template():
     template = Template(MINICPM)
-    found = find_speech(None, template, None)
+    found = resolve_format(None, template, None)
     assert found is not None and found.format.name == "minicpm5"
     engine = Scripted([CALL], specials={"<|im_start|>": 1, "<|im_end|>": 2})
     events = [event async for event in LocalModel(engine, found.format, template).stream(ASKED)]

@@ -25,7 +25,7 @@ from callsmith.formats.prompt.template import Template
 from callsmith.formats.write import literal_text
 from callsmith.grammar.nodes import Grammar
 from callsmith.models.grammars import Grammars
-from callsmith.models.opening import find_speech
+from callsmith.models.opening import resolve_format
 from callsmith.models.plugins import load_presets
 from callsmith.models.presets import preset_for
 
@@ -127,17 +127,17 @@ class HostedModel:
         response_template: Json = None,
     ) -> None:
         load_presets()
-        speech = find_speech(format, template, preset_for(name), response_template)
-        if speech is None:
+        choice = resolve_format(format, template, preset_for(name), response_template)
+        if choice is None:
             raise Unavailable(
                 f"callsmith does not know in which format {name or 'this model'} writes calls: its chat template shows none",
                 hint=f"set {FORMAT_VARIABLE} to one that `callsmith formats` lists, or {TEMPLATE_VARIABLE} to a template file",
             )
-        self.format = speech.format
+        self.format = choice.format
         self.template = template
-        self.parallel = speech.parallel
+        self.parallel = choice.parallel
         self.thinks = template is not None and shows_reasoning(self.format, template.source)
-        read = self.format.also(*speech.also)
+        read = self.format.also(*choice.also)
         written = repr(read)
         self.needs_specials = any(token in written for token in specials)
         foreign = tuple(

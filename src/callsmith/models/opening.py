@@ -44,7 +44,7 @@ _SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a dri
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class FormatChoice:
     """How a model writes: the format of its calls, formats it is also read in, and whether it may make several calls at once."""
 
     format: Format
@@ -52,24 +52,24 @@ class Speech:
     parallel: bool = True
 
 
-def find_speech(
+def resolve_format(
     chosen: str | None, template: Template | None, preset: Preset | None, response_template: Json = None
-) -> Speech | None:
+) -> FormatChoice | None:
     """The format the user has chosen, else the one the template shows, else that of the preset; None if nothing shows one.
 
     `template` is None where it shows nothing of the model: it is one of ours, or a guess. `response_template` is Hugging Face's
     description of the model's answers, where it comes with one: it counts where no known format reads the template as well.
     """
     if chosen:
-        return Speech(format_named(chosen))
+        return FormatChoice(format_named(chosen))
     described = _described_format(response_template)
     if template and (found := detect(template, (*formats().values(), *described))):
-        return Speech(found.format)
+        return FormatChoice(found.format)
     if described:
-        return Speech(described[0])
+        return FormatChoice(described[0])
     if template and isinstance(inferred := infer(template), Inferred):
-        return Speech(inferred.format)
-    return Speech(preset.formats[0], preset.formats[1:], preset.parallel) if preset else None
+        return FormatChoice(inferred.format)
+    return FormatChoice(preset.formats[0], preset.formats[1:], preset.parallel) if preset else None
 
 
 def _described_format(response_template: Json) -> tuple[Format, ...]:
@@ -158,18 +158,18 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         eos=info.eos,
         now=lambda form: datetime.now().astimezone().strftime(form),
     )
-    speech = _speech(options, entry, preset, template if source else None, info.response_template)
+    choice = _choose_format(options, entry, preset, template if source else None, info.response_template)
     asked = _tool_prompt(options, measured, known)
     if not asked.is_template:
-        thinks = (speech.format.thinks,) if speech.format.thinks else ()
+        thinks = (choice.format.thinks,) if choice.format.thinks else ()
         written = format_named(asked.format)
-        speech = Speech(replace(written, parts=(*thinks, *written.parts)))
+        choice = FormatChoice(replace(written, parts=(*thinks, *written.parts)))
     guarded = measured or known
     traits = Traits(
-        also=speech.also,
+        also=choice.also,
         sampling=entry.sampling if entry else Sampling(),
-        parallel=speech.parallel,
-        thinks=shows_reasoning(speech.format, template.source),
+        parallel=choice.parallel,
+        thinks=shows_reasoning(choice.format, template.source),
         policy=options.policy or (measured and measured.policy) or (known and known.policy) or "auto",
         in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
         guards=known.guards if known else (),
@@ -177,7 +177,7 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         tool_prompt=asked,
         call_bias=options.call_bias or 0.0,
     )
-    return speech.format, template, traits
+    return choice.format, template, traits
 
 
 def _tool_prompt(options: Options, measured: Measured | None, known: Entry | Preset | None) -> ToolPrompt:
@@ -264,11 +264,11 @@ def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, ob
     return scheme, rest, {**options.for_engine(), "context": context, "live": options.live, "queue": options.queue}
 
 
-def _speech(
+def _choose_format(
     options: Options, entry: Entry | None, preset: Preset | None, template: Template | None, response_template: Json
-) -> Speech:
+) -> FormatChoice:
     """The format: the user's, else the catalogue's, else what is found of the model."""
     if entry:
         also = tuple(format_named(name) for name in entry.also)
-        return Speech(format_named(options.format or entry.format), also, entry.parallel)
-    return find_speech(options.format, template, preset, response_template) or Speech(format_named(FALLBACK))
+        return FormatChoice(format_named(options.format or entry.format), also, entry.parallel)
+    return resolve_format(options.format, template, preset, response_template) or FormatChoice(format_named(FALLBACK))
