@@ -41,8 +41,8 @@ def apply_policy(request: Request, policy: ChoicePolicy) -> Choice:
 
 def is_first_hop(messages: Sequence[Message]) -> bool:
     """Whether there is no tool result since the last user message; results of a search for tools do not count."""
-    found = (message for message in reversed(messages) if message.role in ("user", "tool") and message.name != FIND_TOOLS)
-    return next((message.role for message in found), "user") == "user"
+    turns = (message for message in reversed(messages) if message.role in ("user", "tool") and message.name != FIND_TOOLS)
+    return next((message.role for message in turns), "user") == "user"
 
 
 def found_text(lines: Iterable[tuple[str, str]]) -> str:

@@ -39,7 +39,7 @@ class SettingOption:
 
 def fields_in_order(kind: type) -> list[Field[Any]]:
     """The fields of a section; those of the class itself come before those it inherits."""
-    return sorted(fields(kind), key=lambda one: one.name not in kind.__annotations__)
+    return sorted(fields(kind), key=lambda declared: declared.name not in kind.__annotations__)
 
 
 def options_in(section: str, kind: type) -> Iterator[SettingOption]:

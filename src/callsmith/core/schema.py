@@ -125,8 +125,8 @@ def parse_as(annotation: Any, text: str) -> Any:
     try:
         return TypeAdapter(annotation).validate_json(text)
     except ValidationError as error:
-        found = error.errors(include_url=False, include_input=False)
-        raise ValueError("; ".join(str(Complaint(pointer(item["loc"]), item["msg"])) for item in found)) from error
+        errors = error.errors(include_url=False, include_input=False)
+        raise ValueError("; ".join(str(Complaint(pointer(item["loc"]), item["msg"])) for item in errors)) from error
 
 
 def drop_titles(schema: Schema) -> dict[str, Json]:
@@ -153,14 +153,14 @@ def subschemas(schema: Schema, tokens: tuple[str | int, ...] = ()) -> Iterator[t
     """Yield the schema and every schema inside it, each with its path."""
     yield tokens, schema
     for keyword, value in list(schema.items()):
-        found: list[tuple[tuple[str | int, ...], Json]] = []
+        inner_schemas: list[tuple[tuple[str | int, ...], Json]] = []
         if keyword in _SCHEMA_MAPS and isinstance(value, Mapping):
-            found = [((keyword, name), inner) for name, inner in cast(Mapping[str, Json], value).items()]
+            inner_schemas = [((keyword, name), inner) for name, inner in cast(Mapping[str, Json], value).items()]
         elif keyword in _SCHEMA_LISTS and isinstance(value, list):
-            found = [((keyword, index), inner) for index, inner in enumerate(cast(list[Json], value))]
+            inner_schemas = [((keyword, index), inner) for index, inner in enumerate(cast(list[Json], value))]
         elif keyword in _SINGLE_SCHEMAS:
-            found = [((keyword,), value)]
-        for place, inner in found:
+            inner_schemas = [((keyword,), value)]
+        for place, inner in inner_schemas:
             if isinstance(inner, Mapping):
                 yield from subschemas(cast(Schema, inner), (*tokens, *place))
 
@@ -168,45 +168,45 @@ def subschemas(schema: Schema, tokens: tuple[str | int, ...] = ()) -> Iterator[t
 def locate(root: Schema, reference: str) -> tuple[Any, str] | None:
     """The schema a reference points to, and its pointer: by pointer, `$anchor` or `$id`; None: not within this schema."""
     base, _, fragment = reference.partition("#")
-    found: Any = root
+    target: Any = root
     steps: list[str] = []
     anchor = "" if fragment.startswith("/") else fragment
     for sought in ((base, ""), ("", anchor)):
         if any(sought):
-            named = _find_identified(found, *sought)
-            if named is None:
+            identified = _find_identified(target, *sought)
+            if identified is None:
                 return None
-            steps, found = [*steps, *named[0]], named[1]
+            steps, target = [*steps, *identified[0]], identified[1]
     for step in _unescape(fragment.removeprefix(anchor)).split("/")[1:]:
         name = step.replace("~1", "/").replace("~0", "~")
-        if isinstance(found, Mapping) and name in found:
-            found = cast(Schema, found)[name]
-        elif isinstance(found, list) and name.isdigit() and int(name) < len(cast(list[Any], found)):
-            found = cast(list[Any], found)[int(name)]
+        if isinstance(target, Mapping) and name in target:
+            target = cast(Schema, target)[name]
+        elif isinstance(target, list) and name.isdigit() and int(name) < len(cast(list[Any], target)):
+            target = cast(list[Any], target)[int(name)]
         else:
             return None
         steps.append(name)
-    return found, "#" + pointer(steps)
+    return target, "#" + pointer(steps)
 
 
 def _find_identified(root: Schema, base: str, anchor: str) -> tuple[list[str], Schema] | None:
     """The path and the schema with this `$id`, or with this anchor: one that belongs to no inner `$id`, if there is one."""
-    found, within = None, list[tuple[str | int, ...]]()  # schemas with an `$id` of their own, and so with anchors of their own
+    match, within = None, list[tuple[str | int, ...]]()  # schemas with an `$id` of their own, and so with anchors of their own
     for tokens, inner in subschemas(root):
         identity = str(inner.get("$id", ""))
-        named = identity.rstrip("#") == base or identity.rpartition("/")[2] == base if base else identity == f"#{anchor}"
+        is_match = identity.rstrip("#") == base or identity.rpartition("/")[2] == base if base else identity == f"#{anchor}"
         if tokens and identity and not identity.startswith("#"):
             within.append(tokens)
-        if named or (not base and anchor in (inner.get("$anchor"), inner.get("$dynamicAnchor"))):
-            found = found or ([str(token) for token in tokens], inner)
+        if is_match or (not base and anchor in (inner.get("$anchor"), inner.get("$dynamicAnchor"))):
+            match = match or ([str(token) for token in tokens], inner)
             if base or not any(tokens[: len(item)] == item for item in within):
                 return [str(token) for token in tokens], inner
-    return found
+    return match
 
 
 def _unescape(fragment: str) -> str:
     """The fragment with percent escapes decoded."""
-    coded = re.sub(rb"%([0-9a-fA-F]{2})", lambda found: bytes([int(found[1], 16)]), fragment.encode())
+    coded = re.sub(rb"%([0-9a-fA-F]{2})", lambda match: bytes([int(match[1], 16)]), fragment.encode())
     return coded.decode("utf-8", "replace")
 
 
@@ -300,14 +300,14 @@ def _shorten(message: str) -> str:
 def json_types(schema: Any) -> list[str] | None:
     """The types a schema names, as JSON Schema spells them; None where it names none. `nullable` counts only beside a type."""
     kind = schema.get("type")
-    given = [kind] if isinstance(kind, str) else cast(list[Any], kind) if isinstance(kind, list) else None
-    if given is None:
+    kinds = [kind] if isinstance(kind, str) else cast(list[Any], kind) if isinstance(kind, list) else None
+    if kinds is None:
         return None
-    meant = [PYTHON_TYPES.get(item, item) if isinstance(item, str) else str(item) for item in given]
+    meant = [PYTHON_TYPES.get(item, item) if isinstance(item, str) else str(item) for item in kinds]
     if None in meant:
         return None
-    named = cast(list[str], meant)
-    return [*named, "null"] if schema.get("nullable") is True and "null" not in named else named
+    types = cast(list[str], meant)
+    return [*types, "null"] if schema.get("nullable") is True and "null" not in types else types
 
 
 def is_standard(schema: Any) -> bool:
@@ -328,5 +328,5 @@ def standardize(schema: dict[str, Any]) -> None:
             del schema["type"]
     if isinstance(reference := schema.get("$ref"), str):
         schema["$ref"] = _UNSAFE.sub(
-            lambda found: "".join(f"%{byte:02X}" for byte in found[0].encode(errors="replace")), reference
+            lambda match: "".join(f"%{byte:02X}" for byte in match[0].encode(errors="replace")), reference
         )

@@ -83,15 +83,15 @@ class DocumentCodec(Generic[T]):
 
     def write(self, value: T) -> dict[str, Json]:
         """The document of a value."""
-        inside = {name: one for name, one in dump(value).items() if name not in self.outside}
+        inside = {name: member for name, member in dump(value).items() if name not in self.outside}
         return {"version": self.version, **inside}
 
     def read(self, document: Json, **outside: Json) -> T:
         """The value of a document, with the fields that are stored beside it."""
-        given = self._upgrade(document)
-        for name in outside.keys() & given.keys():
+        members = self._upgrade(document)
+        for name in outside.keys() & members.keys():
             raise UsageError(f"{name}: is stored beside the document, not in it", field=name)
-        return load(self.kind, {**given, **outside})
+        return load(self.kind, {**members, **outside})
 
     def _upgrade(self, document: Json) -> dict[str, Json]:
         """The fields of a document as this version has them."""
@@ -105,7 +105,7 @@ class DocumentCodec(Generic[T]):
                 document = upgrade(document)
             except (LookupError, TypeError, ValueError, AttributeError) as error:
                 raise _Mistake(f"not a document of version {version}: {error!r}").as_error() from error
-        return {name: one for name, one in document.items() if name != "version"}
+        return {name: member for name, member in document.items() if name != "version"}
 
 
 def _version(document: Json) -> Json:
@@ -237,8 +237,8 @@ def _mapping(codec: _Codec) -> _Codec:
             return dict(values)
         converted, name = dict[str, Any](), ""
         try:
-            for name, one in values.items():
-                converted[name] = convert(one)
+            for name, item in values.items():
+                converted[name] = convert(item)
         except _Mistake as mistake:
             mistake.place.insert(0, name)
             raise
@@ -274,10 +274,10 @@ def _tag(codecs: Mapping[str, _Codec], tag: str) -> _Codec:
         return codecs[_TAGS[type(value)][1]].write(value)
 
     def read(value: Json) -> Any:
-        found = _object(value).get(tag)
-        if not isinstance(found, str) or found not in codecs:
-            raise _Mistake(f"expected one of {', '.join(codecs)}, got {found!r}", tag)
-        return codecs[found].read(value)
+        name = _object(value).get(tag)
+        if not isinstance(name, str) or name not in codecs:
+            raise _Mistake(f"expected one of {', '.join(codecs)}, got {name!r}", tag)
+        return codecs[name].read(value)
 
     return _Codec(write, read)
 
@@ -303,8 +303,8 @@ def _record(kind: type, lenient: bool) -> _Codec:
         document, name = dict[str, Json](tag), ""
         try:
             for name, default, convert in parts()[0]:
-                if (one := getattr(value, name)) != default:
-                    document[name] = one if convert is _unchanged else convert(one)
+                if (member := getattr(value, name)) != default:
+                    document[name] = member if convert is _unchanged else convert(member)
         except _Mistake as mistake:
             mistake.place.insert(0, name)
             raise
@@ -316,9 +316,9 @@ def _record(kind: type, lenient: bool) -> _Codec:
         if not lenient and (unknown := document.keys() - readers.keys()):
             raise _Mistake(str(UnknownName("key", min(unknown), readers)), min(unknown))
         try:
-            for name, one in document.items():
+            for name, member in document.items():
                 if name in readers:
-                    values[name] = readers[name](one)
+                    values[name] = readers[name](member)
         except _Mistake as mistake:
             mistake.place.insert(0, name)
             raise

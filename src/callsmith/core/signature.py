@@ -43,10 +43,10 @@ class Signature:
             values = self._model.model_validate(dict(arguments))
         except ValidationError as error:
             return [Complaint(pointer(item["loc"]), item["msg"]) for item in error.errors(include_url=False, include_input=False)]
-        named: dict[str, Any] = {name: getattr(values, field) for field, name in self._fields.items()}
-        named |= values.model_extra or {}
-        named |= dict.fromkeys(self._injected, injected)
-        return BoundArguments(tuple(named.pop(name) for name in self._positional), named)
+        keywords: dict[str, Any] = {name: getattr(values, field) for field, name in self._fields.items()}
+        keywords |= values.model_extra or {}
+        keywords |= dict.fromkeys(self._injected, injected)
+        return BoundArguments(tuple(keywords.pop(name) for name in self._positional), keywords)
 
     def _model_of(
         self, function: Callable[..., Any], descriptions: Mapping[str, str], injected: type | None

@@ -250,8 +250,8 @@ class Output:
             from callsmith.core.schema import schema_of
 
             schema, value_type = schema_of(schema), schema
-        given = (schema, choices, pattern, grammar, strict, value_type, as_written)
-        for name, value in zip(self.__slots__, given, strict=True):
+        values = (schema, choices, pattern, grammar, strict, value_type, as_written)
+        for name, value in zip(self.__slots__, values, strict=True):
             object.__setattr__(self, name, value)
         examine_fields(self)
         if sum((self.schema is not None, bool(self.choices), bool(self.pattern), bool(self.grammar))) != 1:

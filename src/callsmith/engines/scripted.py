@@ -68,13 +68,13 @@ class Scripted:
         if self._closed:
             raise UsageError("the engine is closed")
         self.asked.append(RecordedRequest(prompt, sampling, grammar))
-        scanner, said = StopScanner(sampling.stop), 0
+        scanner, tokens = StopScanner(sampling.stop), 0
         reason: Literal["stop", "length"] = "stop"
         for piece in self._pieces(self._take()):
-            if said == sampling.max_tokens:
+            if tokens == sampling.max_tokens:
                 reason = "length"
                 break
-            said += 1
+            tokens += 1
             for released in scanner.feed(piece):
                 yield released
             if scanner.found:
@@ -82,7 +82,7 @@ class Scripted:
             await asyncio.sleep(self._pause)
         for released in scanner.close():
             yield released
-        yield Finished(reason, Usage(await self.count(prompt.text), said), scanner.matched)
+        yield Finished(reason, Usage(await self.count(prompt.text), tokens), scanner.matched)
 
     async def count(self, text: str) -> int:
         return sum(1 if part in self.info.specials else -(-len(part) // self._chunk) for part in self._parts(text))

@@ -66,9 +66,9 @@ class StopScanner:
             complete = [stop.text for stop in self._stops if stop.feed(character)]
             if complete:
                 self.matched = max(complete, key=len)
-                said = self._release(size - len(self.matched))
+                pieces = self._release(size - len(self.matched))
                 self._withheld.clear()
-                return said
+                return pieces
         return self._release(self._size - max(stop.matched for stop in self._stops))
 
     def close(self) -> list[Piece]:
@@ -78,21 +78,21 @@ class StopScanner:
 
     def _release(self, size: int) -> list[Piece]:
         """Remove the first `size` characters from the withheld text. A special token is released whole or not at all."""
-        said: list[Piece] = []
+        pieces: list[Piece] = []
         while size and self._withheld:
             piece = self._withheld[0]
             if len(piece.text) <= size:
-                said.append(self._withheld.popleft())
+                pieces.append(self._withheld.popleft())
                 size -= len(piece.text)
                 self._size -= len(piece.text)
             elif piece.special:
                 break
             else:
-                said.append(Piece(piece.text[:size]))
+                pieces.append(Piece(piece.text[:size]))
                 self._withheld[0] = Piece(piece.text[size:])
                 self._size -= size
                 break
-        return said
+        return pieces
 
 
 class Writer:

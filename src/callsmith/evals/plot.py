@@ -22,8 +22,8 @@ class Bar:
 
 def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[Bar | None]], unit: str = "", top: float = 0.0) -> str:
     """Bars side by side: for each series one a group; None is left out. The axis begins at 0 and reaches `top` or the highest."""
-    shown = [bar for row in series.values() for bar in row if bar is not None]
-    highest = top or max((bar.high if bar.high is not None else bar.value for bar in shown), default=1.0)
+    drawn = [bar for row in series.values() for bar in row if bar is not None]
+    highest = top or max((bar.high if bar.high is not None else bar.value for bar in drawn), default=1.0)
     ticks = _ticks(0.0, highest)
     y = _scale(0.0, ticks[-1], _HEIGHT - _BELOW, _TOP)
     step = (_WIDTH - _LEFT - _RIGHT) / max(1, len(groups))
@@ -37,12 +37,12 @@ def bars(title: str, groups: Sequence[str], series: Mapping[str, Sequence[Bar | 
             if bar is None:
                 continue
             x, height = left + nth * width, y(0.0) - y(bar.value)
-            told = f"{name}, {group}: {_number(bar.value)}{unit}"
+            tooltip = f"{name}, {group}: {_number(bar.value)}{unit}"
             if bar.low is not None and bar.high is not None:
-                told += f" ({_number(bar.low)} to {_number(bar.high)})"
+                tooltip += f" ({_number(bar.low)} to {_number(bar.high)})"
             parts.append(
                 f'<rect x="{x:.1f}" y="{y(bar.value):.1f}" width="{width * 0.92:.1f}" height="{height:.1f}" '
-                f'fill="{_colour(nth)}"><title>{in_html(told)}</title></rect>'
+                f'fill="{_colour(nth)}"><title>{in_html(tooltip)}</title></rect>'
             )
             middle = x + width * 0.46
             if bar.low is not None and bar.high is not None:

@@ -23,19 +23,19 @@ def formats() -> dict[str, Format]:
 @cache
 def _built_in() -> dict[str, Format]:
     modules = (import_module(f"{families.__name__}.{module.name}") for module in iter_modules(families.__path__))
-    found = [value for module in modules for value in vars(module).values() if isinstance(value, Format)]
-    return {format.name: format for format in found}
+    built_in = [value for module in modules for value in vars(module).values() if isinstance(value, Format)]
+    return {format.name: format for format in built_in}
 
 
 def register(format: Format) -> Format:
     """Register a format, whose name and aliases must not be in use; registering the same one again changes nothing."""
     if not isinstance(format, Format):  # pyright: ignore[reportUnnecessaryIsInstance] (plug-ins are not type-checked)
         raise UsageError(f"a format must be a `Format`, and {format!r} is a {type(format).__name__}")
-    taken = {name for known in (NONE, *formats().values()) if known != format for name in (known.name, *known.aliases)}
+    names_in_use = {name for known in (NONE, *formats().values()) if known != format for name in (known.name, *known.aliases)}
     for name in (format.name, *format.aliases):
         if _normalize(name) != name:
             raise UsageError(f"the format name {name!r} must be in lower case, with '-' instead of '_': {_normalize(name)!r}")
-        if name in taken:
+        if name in names_in_use:
             raise UsageError(f"the format name {name!r} is taken; give the format {format.name!r} another")
     _registered.setdefault(format.name, format)
     return format

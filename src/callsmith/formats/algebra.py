@@ -249,7 +249,7 @@ class Format:
 
     def also(self, *others: "Format") -> "Format":
         """The same format, extended to read what the others write."""
-        parts, detectors = ([one for other in others for one in getattr(other, name)] for name in ("parts", "detectors"))
+        parts, detectors = ([item for other in others for item in getattr(other, name)] for name in ("parts", "detectors"))
         return replace(self, parts=(*self.parts, *parts), detectors=(*self.detectors, *detectors))
 
 
@@ -303,25 +303,25 @@ def space_around(nodes: Nodes, position: int) -> tuple[str, str]:
 
 def first_literals(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The literals that nodes may begin with, also after missing optional nodes; `follow` is what may come after all nodes."""
-    found: list[str] = []
+    literals: list[str] = []
     for node in nodes:
         match node:
             case str() | OneOf():
                 cores = [text.strip() for text in literals_of(node)]
-                found += [core for core in cores if core]
+                literals += [core for core in cores if core]
                 if all(cores):
-                    return tuple(dict.fromkeys(found))
+                    return tuple(dict.fromkeys(literals))
             case Opt() | Each():
-                found += first_literals(node.nodes)
+                literals += first_literals(node.nodes)
             case Ident():
-                return tuple(dict.fromkeys((*found, *first_literals(node.nodes))))
+                return tuple(dict.fromkeys((*literals, *first_literals(node.nodes))))
             case Obj() | Hole.ARGS:
-                return tuple(dict.fromkeys((*found, "{")))
+                return tuple(dict.fromkeys((*literals, "{")))
             case Hole.SKIP:
                 continue
             case Hole():
-                return tuple(dict.fromkeys(found))
-    return tuple(dict.fromkeys((*found, *follow)))
+                return tuple(dict.fromkeys(literals))
+    return tuple(dict.fromkeys((*literals, *follow)))
 
 
 def is_strong(marker: str) -> bool:

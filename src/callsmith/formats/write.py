@@ -154,7 +154,7 @@ def spell(values: Spelling, value: Json) -> str:
 def _bare(values: Notation, value: Json) -> str:
     match value:
         case dict():
-            inner = (f"{key}{values.key_separator}{_bare(values, one)}" for key, one in value.items())  # pyright: ignore[reportUnknownVariableType]
+            inner = (f"{key}{values.key_separator}{_bare(values, item)}" for key, item in value.items())  # pyright: ignore[reportUnknownVariableType]
             return "{" + values.item_separator.join(inner) + "}"
         case list():
             return "[" + values.item_separator.join(_bare(values, item) for item in value) + "]"  # pyright: ignore[reportUnknownVariableType]
@@ -173,7 +173,7 @@ def _nest(values: Nested, value: Json) -> str:
 
     match value:
         case dict():
-            return "".join(element(key, one) for key, one in value.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+            return "".join(element(key, item) for key, item in value.items())  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
         case list():
             return "".join(element(values.item, item) for item in value)  # pyright: ignore[reportUnknownVariableType]
         case str():

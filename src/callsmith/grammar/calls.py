@@ -78,11 +78,11 @@ def unenforced(format: Format, tool: Tool) -> tuple[tuple[str, str], ...]:
 
 def _structure(format: Format, output: Output, calls: "CallsGrammar | None", opened: str, thinking: bool) -> Grammar:
     """The grammar of an answer that is the output, or calls; reasoning may come first."""
-    made = output_grammar(format, output)
-    body, heads = made.node, [made.head]
-    rules, unenforced = {}, made.unenforced
+    grammar = output_grammar(format, output)
+    body, heads = grammar.node, [grammar.head]
+    rules, unenforced = {}, grammar.unenforced
     if calls:
-        body, heads = Alt((calls.required(), body)), [made.head, calls.head]
+        body, heads = Alt((calls.required(), body)), [grammar.head, calls.head]
         rules, unenforced = calls.rules.nodes, tuple(dict.fromkeys((*calls.rules.unenforced, *unenforced)))
     thinks = format.thinks
     if thinks and (head := _opened_by(thinks, opened)):
@@ -204,8 +204,8 @@ class CallsGrammar:
     def marker(self) -> str:
         """The marker that a call begins with."""
         for node in (*self.part.open, *self.part.item):
-            written = node.nodes[0] if isinstance(node, Opt) and node.write else node
-            for text in literals_of(written)[:1]:
+            marker = node.nodes[0] if isinstance(node, Opt) and node.write else node
+            for text in literals_of(marker)[:1]:
                 if text.strip():
                     return text.strip()
             if not isinstance(node, Opt):
@@ -291,7 +291,7 @@ class CallsGrammar:
             elif node is Hole.TYPE:
                 out.append(Lit(flag[0]))
             elif node is Hole.VALUE:
-                ending = list(takewhile(lambda one: one is Hole.KEY or bool(literals_of(one)), flat[position:]))
+                ending = list(takewhile(lambda item: item is Hole.KEY or bool(literals_of(item)), flat[position:]))
                 close = "".join(key if item is Hole.KEY else literals_of(item)[0] for item in ending)
                 marker, *others = first_literals(tuple(flat[position:])) or ("",)
                 out.append(self.values.closed_value(place, Ending(close, marker, tuple(others)), flag[1]))
@@ -311,11 +311,11 @@ def flatten(node: Node) -> Node:
     items: list[Node] = []
     for item in node.items:
         flat = flatten(item)
-        for one in flat.items if isinstance(flat, Seq) else (flat,):
-            if isinstance(one, Lit) and items and isinstance(before := items[-1], Lit):
-                items[-1] = Lit(before.text + one.text)
-            elif not (isinstance(one, Lit) and not one.text):
-                items.append(one)
+        for part in flat.items if isinstance(flat, Seq) else (flat,):
+            if isinstance(part, Lit) and items and isinstance(before := items[-1], Lit):
+                items[-1] = Lit(before.text + part.text)
+            elif not (isinstance(part, Lit) and not part.text):
+                items.append(part)
     return Seq(tuple(items))
 
 

@@ -77,12 +77,12 @@ class _GbnfReader:
         return rules
 
     def _alternatives(self) -> Node:
-        found = [self._sequence()]
+        sequences = [self._sequence()]
         while self.text.startswith("|", self.at):
             self.at += 1
             self._skip(lines=True)
-            found.append(self._sequence())
-        return found[0] if len(found) == 1 else Alt(tuple(found))
+            sequences.append(self._sequence())
+        return sequences[0] if len(sequences) == 1 else Alt(tuple(sequences))
 
     def _sequence(self) -> Node:
         items: list[Node] = []
@@ -148,13 +148,13 @@ class _GbnfReader:
         if self.text[self.at] != "\\":
             self.at += 1
             return self.text[self.at - 1]
-        found = _ESCAPED.match(self.text, self.at)
-        if not found:
+        match = _ESCAPED.match(self.text, self.at)
+        if not match:
             raise self._error("unknown escape")
-        self.at = found.end()
-        if found[4]:
-            return _NAMED.get(found[4], found[4])
-        code = int(found[1] or found[2] or found[3], 16)
+        self.at = match.end()
+        if match[4]:
+            return _NAMED.get(match[4], match[4])
+        code = int(match[1] or match[2] or match[3], 16)
         if code > 0x10FFFF or 0xD800 <= code < 0xE000:
             raise self._error(f"there is no character {code:x}")
         return chr(code)
@@ -178,15 +178,15 @@ class _GbnfReader:
         return Many(node, least, most)
 
     def _name(self) -> str:
-        found = _NAME.match(self.text, self.at)
-        if not found:
+        match = _NAME.match(self.text, self.at)
+        if not match:
             raise self._error("expected a name")
-        self.at = found.end()
-        return found[0]
+        self.at = match.end()
+        return match[0]
 
     def _skip(self, *, lines: bool = False) -> None:
-        found = (_SPACE_AND_LINES if lines else _SPACE).match(self.text, self.at)
-        self.at = found.end() if found else self.at
+        match = (_SPACE_AND_LINES if lines else _SPACE).match(self.text, self.at)
+        self.at = match.end() if match else self.at
 
     def _error(self, why: str) -> UsageError:
         line, near = self.text.count("\n", 0, self.at) + 1, self.text[self.at : self.at + 20].split("\n")[0]

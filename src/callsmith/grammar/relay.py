@@ -57,22 +57,22 @@ class Relay:
         """The stage before the calls, up to and including `end`, the text that calls begin with."""
         return self._cached((end,), lambda: Grammar(Seq((self.before or NOTHING, Lit(end))), prefix=self.prefix))
 
-    def names(self, written: str, *, again: bool) -> Grammar:
+    def names(self, text: str, *, again: bool) -> Grammar:
         """The stage that decides on the tool: the literals that possible calls begin with, after what is already written."""
 
         def make() -> Grammar:
             starts = (self.again if again else self.first).values()
-            rests = [start[len(written) :] for start in starts if start.startswith(written)]
+            rests = [start[len(text) :] for start in starts if start.startswith(text)]
             shared = common_prefix(rests)
             return Grammar(Seq((Lit(shared), Alt(tuple(Lit(rest[len(shared) :]) for rest in rests)))))
 
-        return self._cached((written, again), make)
+        return self._cached((text, again), make)
 
-    def calls(self, names: tuple[str, ...], written: str, *, again: bool, more: str) -> Grammar:
+    def calls(self, names: tuple[str, ...], text: str, *, again: bool, more: str) -> Grammar:
         """The stage of a call of one of these tools, after what is already written; then comes the end, or `more` for another."""
         starts = self.again if again else self.first
-        rests = {name: starts[name][len(written) :] for name in names}
-        return self._cached((names, written, again, more), lambda: self._calls(rests, more))
+        rests = {name: starts[name][len(text) :] for name in names}
+        return self._cached((names, text, again, more), lambda: self._calls(rests, more))
 
     def arguments_of(self, name: str) -> Grammar:
         """The arguments of one tool alone: to see whether a grammar for them can be compiled."""
@@ -83,13 +83,13 @@ class Relay:
         return [name for name, tool in self._tools.items() if not is_simple_schema(tool.parameters)]
 
     def _calls(self, rests: Mapping[str, str], more: str) -> Grammar:
-        made = self._grammar_of(tuple(rests))
-        ways = [flatten(Seq((Lit(rests[name]), drop_literal(call, self._starts[name])))) for name, call in made.calls.items()]
+        grammar = self._grammar_of(tuple(rests))
+        ways = [flatten(Seq((Lit(rests[name]), drop_literal(call, self._starts[name])))) for name, call in grammar.calls.items()]
         # Where only white space announces another call, it cannot also be the end.
-        ends = dict.fromkeys((self.close, made.space if more.strip() else self.close, more or self.close))
+        ends = dict.fromkeys((self.close, grammar.space if more.strip() else self.close, more or self.close))
         end = Alt(tuple(map(Lit, ends))) if len(ends) > 1 else Lit(self.close)
         start = flatten(Seq((Alt(tuple(ways)) if len(ways) > 1 else ways[0], end)))
-        return Grammar(start, made.rules.nodes, unenforced=made.rules.all_unenforced())
+        return Grammar(start, grammar.rules.nodes, unenforced=grammar.rules.all_unenforced())
 
     def _cached(self, key: object, make: Callable[[], Grammar]) -> Grammar:
         if len(self._cache) > _MAX_CACHED:
@@ -125,9 +125,9 @@ def relay_for(
         return None
 
     def whole() -> Grammar:
-        made = grammar_for(format, tools, choice, parallel=parallel, opened=opened, thinking=thinking)
-        assert made is not None
-        return made
+        grammar = grammar_for(format, tools, choice, parallel=parallel, opened=opened, thinking=thinking)
+        assert grammar is not None
+        return grammar
 
     return Relay(
         first,

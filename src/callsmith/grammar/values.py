@@ -79,10 +79,10 @@ class Place(NamedTuple):
 
     def alternatives(self) -> list["Place"]:
         """The alternatives of an `anyOf`, nested ones too, or just this place; references are followed."""
-        found = self.resolve()
-        if "anyOf" not in found.schema:
-            return [found]
-        return [one for way in found.schema["anyOf"] for one in found._replace(schema=way).alternatives()]
+        resolved = self.resolve()
+        if "anyOf" not in resolved.schema:
+            return [resolved]
+        return [branch for way in resolved.schema["anyOf"] for branch in resolved._replace(schema=way).alternatives()]
 
     def resolve(self) -> "Place":
         """The same place, with references followed."""
@@ -146,18 +146,18 @@ class Values:
         """The alternatives as plain text. `union` are the types that the reader may give to the text."""
         ways, has_text, close = list[Node](), False, Lit(ending.close)
         for place in places:
-            found = place.schema
-            if "enum" in found:
-                texts = [text for value in found["enum"] if _reads_back(value, text := spell(self.spelling, value), union)]
+            schema = place.schema
+            if "enum" in schema:
+                texts = [text for value in schema["enum"] if _reads_back(value, text := spell(self.spelling, value), union)]
                 ways += [Seq((Alt(tuple(map(Lit, texts))), close))] if texts else []
                 continue
-            types = common_types(found.types, union)
+            types = common_types(schema.types, union)
             if "string" in types:
-                self.rules.add_unenforced(found, STRING_KEYWORDS)
+                self.rules.add_unenforced(schema, STRING_KEYWORDS)
                 ways += [] if has_text else [self._text(ending, union, places)]
                 has_text = True
             if rest := types - {"string"}:
-                ways.append(Seq((self._json(place._replace(schema=narrow(found, rest))), close)))
+                ways.append(Seq((self._json(place._replace(schema=narrow(schema, rest))), close)))
         if has_text:
             self._add_ambiguous(places, union)
         return ways
@@ -194,7 +194,7 @@ class Values:
         """A value and its closing tag."""
         if "$ref" in place.schema or "anyOf" in place.schema:
             key = f"{close} {sorted(place.read_types())}"
-            return self._shared_rule(place, key, lambda found: self._nest_ways(spelling, found, close))
+            return self._shared_rule(place, key, lambda resolved: self._nest_ways(spelling, resolved, close))
         return self._nest_ways(spelling, place, close)
 
     def _nest_ways(self, spelling: Nested, place: Place, close: str) -> Node:
@@ -223,8 +223,8 @@ class Values:
             ways.append(Seq((Many(JsonValue(TAGLESS_OBJECT), 0 if empty else 1, 1), Lit(close))))
         if "type" in schema and "array" in types:
 
-            def item(one: NormalSchema) -> Node:
-                return Seq((Lit(f"{tag}{spelling.item}>"), self._nest(spelling, place.item(one), f"{end}{spelling.item}>")))
+            def item(inner: NormalSchema) -> Node:
+                return Seq((Lit(f"{tag}{spelling.item}>"), self._nest(spelling, place.item(inner), f"{end}{spelling.item}>")))
 
             ways.append(Seq((item_nodes(schema, item, ""), Lit(close))))
         return ways
@@ -244,7 +244,7 @@ class Values:
     def _notation(self, spelling: Notation, place: Place) -> Node:
         schema = place.schema
         if "$ref" in schema:
-            return self._shared_rule(place, "", lambda found: self._notation(spelling, found))
+            return self._shared_rule(place, "", lambda resolved: self._notation(spelling, resolved))
         if "enum" in schema:
             return Alt(tuple(Lit(spell(spelling, value)) for value in schema["enum"]))
         if "anyOf" in schema:
@@ -276,7 +276,9 @@ class Values:
             case "null":
                 return Lit(spell(spelling, None))
             case "array":
-                listed = item_nodes(place.schema, lambda one: self._notation(spelling, place.item(one)), spelling.item_separator)
+                listed = item_nodes(
+                    place.schema, lambda schema: self._notation(spelling, place.item(schema)), spelling.item_separator
+                )
                 return Seq((Lit("["), listed, Lit("]")))
             case _:
                 return self._object(spelling, place)
@@ -286,8 +288,8 @@ class Values:
         extra: NormalSchema = schema.get("additionalProperties", NormalSchema({}, schema.path))
         if "properties" not in schema and "patternProperties" not in schema:
             key: Node = BARE_KEY if spelling.bare_keys else PYTHON_STRING
-            one = Seq((key, Lit(colon), self._notation(spelling, place._replace(schema=extra))))
-            return Seq((Lit("{"), _repeat(one, spelling.item_separator, 0, schema.get("maxProperties")), Lit("}")))
+            pair = Seq((key, Lit(colon), self._notation(spelling, place._replace(schema=extra))))
+            return Seq((Lit("{"), _repeat(pair, spelling.item_separator, 0, schema.get("maxProperties")), Lit("}")))
 
         def member(name: str) -> Node:
             spelled = name if spelling.bare_keys else spell(spelling, name)
@@ -299,19 +301,19 @@ class Values:
 
     def _shared_rule(self, place: Place, variant: str, make: Callable[[Place], Node]) -> Node:
         """The rule of a schema, made once: so a schema that refers to itself becomes a rule that refers to itself."""
-        found = place.resolve()
-        key = f"{id(found.schema)} {variant}"
+        resolved = place.resolve()
+        key = f"{id(resolved.schema)} {variant}"
         if key not in self._known:
             self._known[key] = self.rules.reserve()
-            self.rules.nodes[self._known[key]] = make(found)
+            self.rules.nodes[self._known[key]] = make(resolved)
         return Ref(self._known[key])
 
 
 def narrow(schema: NormalSchema, types: Iterable[str]) -> NormalSchema:
     """The schema, limited to these types."""
-    made = NormalSchema({**schema, "type": sorted(types)}, schema.path)
-    made.sources = schema.sources
-    return made
+    narrowed = NormalSchema({**schema, "type": sorted(types)}, schema.path)
+    narrowed.sources = schema.sources
+    return narrowed
 
 
 def _reads_back(value: Json, text: str, types: frozenset[str]) -> bool:
@@ -329,9 +331,9 @@ def item_nodes(schema: NormalSchema, item: Callable[[NormalSchema], Node], separ
     least, most = schema.get("minItems", 0), schema.get("maxItems")
     more: Node = NOTHING
     if most is None or most > len(prefix):
-        one = item(schema.get("items", NormalSchema({}, schema.path)))
+        node = item(schema.get("items", NormalSchema({}, schema.path)))
         needed, room = max(0, least - len(prefix)), None if most is None else most - len(prefix)
-        more = _repeat(one, separator, needed, room) if not prefix else Many(_after_separator(separator, one), needed, room)
+        more = _repeat(node, separator, needed, room) if not prefix else Many(_after_separator(separator, node), needed, room)
     for at, inner in reversed(list(enumerate(prefix))):
         more = Seq((_after_separator(separator if at else "", item(inner)), more))
         more = more if at < least else Many(more, 0, 1)

@@ -65,13 +65,13 @@ class Grammars:
             @refusing_depth
             def make() -> AnswerGrammar:
                 let_go: UnenforcedKeywords = []
-                known, said = [_loosen_tool(tool, step, let_go) for tool in tools], _loosen_output(output, step, let_go)
+                known, loosened = [_loosen_tool(tool, step, let_go) for tool in tools], _loosen_output(output, step, let_go)
                 if self._relays and (output is None or choice.mode == "required"):
                     relay = relay_for(self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking)
                     if relay is not None:
                         return relay
                 grammar = grammar_for(
-                    self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking, output=said
+                    self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking, output=loosened
                 )
                 return grammar and self._with_unenforced(grammar, let_go, step)
 
@@ -137,8 +137,8 @@ def grammar_text(engine: EngineInfo, grammar: AnswerGrammar) -> str:
     if isinstance(grammar, Relay):
         remarks.append("// which tool is called; the grammar of its arguments follows when that is known")
         grammar = grammar.names("", again=False)
-    written = engine.write_grammar(grammar) if engine.write_grammar else to_lark(grammar, engine.specials)
-    return "\n".join((*remarks, written))
+    text = engine.write_grammar(grammar) if engine.write_grammar else to_lark(grammar, engine.specials)
+    return "\n".join((*remarks, text))
 
 
 def grammar_fields(format: Format, tools: Sequence[Tool], request: Request, fields: GrammarFields) -> dict[str, Json]:
@@ -167,8 +167,8 @@ def _loosen_output(output: Output | None, step: int, let_go: UnenforcedKeywords)
 
 def fingerprint(tools: Sequence[Tool], output: Output | None = None) -> bytes | None:
     """A digest of names and schemas, in their order; 1, 1.0 and true differ. None if a schema cannot be serialized."""
-    said = output and (output.schema, output.choices, output.pattern, output.grammar, output.strict, output.as_written)
-    content: Any = ([(tool.name, tool.parameters) for tool in tools], said)
+    shape = output and (output.schema, output.choices, output.pattern, output.grammar, output.strict, output.as_written)
+    content: Any = ([(tool.name, tool.parameters) for tool in tools], shape)
     try:
         # Version 2 has no references: equal values are written alike, whoever shares them.
         return blake2b(marshal.dumps(content, 2), digest_size=20).digest()

@@ -283,12 +283,12 @@ class LocalModel:
         report = Report(notices=notices) + report_decision(plan.decision, normalizer.judge, is_cut=is_cut)
         return Stopped(reason, replace(end.usage, reasoning=min(reasoning, end.usage.completion)), report, end.matched)
 
-    def _remember(self, plan: AnswerPlan, message: Message, written: Iterable[Piece]) -> None:
+    def _remember(self, plan: AnswerPlan, message: Message, pieces: Iterable[Piece]) -> None:
         """Remember a turn with calls as it was written: clients send it back otherwise."""
         prompt, escape = plan.prompt, self._escaper.escape_text
         if prompt.prefilled or not self.traits.tool_prompt.is_template:
             return
-        runs = [(special, "".join([piece.text for piece in run])) for special, run in groupby(written, attrgetter("special"))]
+        runs = [(special, "".join([piece.text for piece in run])) for special, run in groupby(pieces, attrgetter("special"))]
         answer = "".join([text if special else escape(text) for special, text in runs])
         turn = RawTurn(prompt.rendered, prompt.marked, answer, message)
         self._turns.put((plan.request.cache_salt, message.calls[0].id), turn, turn.size)

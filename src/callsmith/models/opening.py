@@ -63,8 +63,8 @@ def resolve_format(
     if chosen:
         return FormatChoice(format_named(chosen))
     described = _described_format(response_template)
-    if template and (found := detect(template, (*formats().values(), *described))):
-        return FormatChoice(found.format)
+    if template and (evidence := detect(template, (*formats().values(), *described))):
+        return FormatChoice(evidence.format)
     if described:
         return FormatChoice(described[0])
     if template and isinstance(inferred := infer(template), Inferred):
@@ -139,9 +139,9 @@ def describe_model(spec: str, options: Options = Options()) -> ModelInfo:
         if not remote.model:
             return ModelInfo(format="native", context=options.context)
         return replace(_open_remote(remote, options).info, count=None, upstreams=None)  # that nobody will close
-    scheme, rest, given = _engine_options(spec, options)
+    scheme, rest, engine_options = _engine_options(spec, options)
     describe = find_description(scheme)
-    engine = describe(rest, **accepted_options(describe, given)) if describe else EngineInfo(context=options.context)
+    engine = describe(rest, **accepted_options(describe, engine_options)) if describe else EngineInfo(context=options.context)
     return describe_local(engine, *_parts(spec, options, engine))
 
 
@@ -159,11 +159,11 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         now=lambda form: datetime.now().astimezone().strftime(form),
     )
     choice = _choose_format(options, entry, preset, template if source else None, info.response_template)
-    asked = _tool_prompt(options, measured, known)
-    if not asked.is_template:
+    tool_prompt = _tool_prompt(options, measured, known)
+    if not tool_prompt.is_template:
         thinks = (choice.format.thinks,) if choice.format.thinks else ()
-        written = format_named(asked.format)
-        choice = FormatChoice(replace(written, parts=(*thinks, *written.parts)))
+        prompt_format = format_named(tool_prompt.format)
+        choice = FormatChoice(replace(prompt_format, parts=(*thinks, *prompt_format.parts)))
     guarded = measured or known
     traits = Traits(
         also=choice.also,
@@ -174,7 +174,7 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         in_reasoning=options.in_reasoning or (known.in_reasoning if known else "recover"),
         guards=known.guards if known else (),
         auto_guarded=bool(guarded and guarded.auto_guarded) if options.auto_guarded is None else options.auto_guarded,
-        tool_prompt=asked,
+        tool_prompt=tool_prompt,
         call_bias=options.call_bias or 0.0,
     )
     return choice.format, template, traits
@@ -190,8 +190,8 @@ def _tool_prompt(options: Options, measured: Measured | None, known: Entry | Pre
     sources = [item for item in (measured, known) if item is not None and item.tool_prompt]
     name = options.tool_prompt or next((source.tool_prompt for source in sources), TEMPLATE.name)
     threshold = next((source.threshold for source in sources if source.tool_prompt == name), None)
-    made = tool_prompt_named(name)
-    return made if threshold is None else replace(made, threshold=threshold)
+    tool_prompt = tool_prompt_named(name)
+    return tool_prompt if threshold is None else replace(tool_prompt, threshold=threshold)
 
 
 def _open_remote(spec: RemoteSpec, options: Options) -> RemoteModel:
@@ -249,9 +249,9 @@ def split_spec(spec: str) -> tuple[str, str]:
 
 
 def _engine(spec: str, options: Options) -> Engine:
-    scheme, rest, given = _engine_options(spec, options)
+    scheme, rest, engine_options = _engine_options(spec, options)
     open = find_engine(scheme)
-    return open(rest, **accepted_options(open, given))
+    return open(rest, **accepted_options(open, engine_options))
 
 
 def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, object]]:

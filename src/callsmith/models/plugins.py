@@ -104,12 +104,12 @@ def _of_user(folder: str) -> list[Path]:
 
 def _of_packages(group: str, register: Callable[[list[Any]], T]) -> list[T]:
     """Register what packages offer in a group; an error names the plug-in."""
-    found: list[T] = []
+    registered: list[T] = []
     for entry in entry_points(group=group):
         offered = entry.load()
-        made = cast("Callable[[], object]", offered)() if callable(offered) else offered
+        plugin = cast("Callable[[], object]", offered)() if callable(offered) else offered
         try:
-            found.append(register(list(cast("Iterable[object]", made)) if isinstance(made, Iterable) else [made]))
+            registered.append(register(list(cast("Iterable[object]", plugin)) if isinstance(plugin, Iterable) else [plugin]))
         except UsageError as error:
             raise UsageError(f"the plug-in {entry.name!r} ({entry.value}): {error}") from error
-    return found
+    return registered

@@ -39,12 +39,12 @@ class Verdict:
 
     def as_json(self) -> dict[str, Json]:
         """The verdict as a line of JSON has it; `error` only where there is one."""
-        made: dict[str, Json] = {
+        document: dict[str, Json] = {
             "compiled": self.compiled,
             "unenforced": [list(item) for item in self.unenforced],
             "accepts": list(self.accepts),
         }
-        return {**made, "error": self.error} if self.error else made
+        return {**document, "error": self.error} if self.error else document
 
 
 class SchemaJudge(AbstractContextManager["SchemaJudge"]):
@@ -87,16 +87,16 @@ class SchemaJudge(AbstractContextManager["SchemaJudge"]):
 
     def _judge(self, schema: Schema | bool, instances: Sequence[Json]) -> Verdict:
         try:
-            written: Schema = ({} if schema else {"not": {}}) if isinstance(schema, bool) else schema
-            output = Output(written, as_written=self._as_written)
-            made = refusing_depth(output_grammar)(_PLAIN, output)
-            grammar = Grammar(made.node)
+            document: Schema = ({} if schema else {"not": {}}) if isinstance(schema, bool) else schema
+            output = Output(document, as_written=self._as_written)
+            rules = refusing_depth(output_grammar)(_PLAIN, output)
+            grammar = Grammar(rules.node)
             accepts = tuple(self._accepts(grammar, instance) for instance in instances)
             if not instances:
                 self._compiler.begin(grammar)
         except (CallsmithError, RecursionError) as error:
             return Verdict(False, error=str(error))
-        return Verdict(True, tuple((keyword, path) for path, keyword in made.unenforced), accepts)
+        return Verdict(True, tuple((keyword, path) for path, keyword in rules.unenforced), accepts)
 
     def _accepts(self, grammar: Grammar, instance: Json) -> bool:
         constraint = cast(Constraint, self._compiler.begin(grammar))
@@ -108,10 +108,10 @@ class SchemaJudge(AbstractContextManager["SchemaJudge"]):
 
 
 def _read(line: str | bytes) -> tuple[Schema | bool, list[Json]]:
-    given: Any = json.loads(line)
-    if not isinstance(given, Mapping) or "schema" not in given:
+    row: Any = json.loads(line)
+    if not isinstance(row, Mapping) or "schema" not in row:
         raise ValueError("there is no `schema`")
-    read = cast(Mapping[str, Any], given)
+    read = cast(Mapping[str, Any], row)
     schema, instances = read["schema"], read.get("instances", [])
     if not isinstance(schema, Mapping | bool):
         raise ValueError("`schema` is neither an object nor true or false")
@@ -133,6 +133,6 @@ def write_value(value: Any) -> str:
             return f"[{', '.join(map(write_value, cast(list[Any], value)))}]"
         case dict():
             members = cast(dict[str, Any], value).items()
-            return "{" + ", ".join(f"{write_value(key)}: {write_value(one)}" for key, one in members) + "}"
+            return "{" + ", ".join(f"{write_value(key)}: {write_value(item)}" for key, item in members) + "}"
         case _:
             return json.dumps(value)

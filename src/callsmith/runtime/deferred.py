@@ -43,11 +43,11 @@ def toolset_of(tools: GivenTools | None) -> Toolset:
     return DeferredTools(toolset, deferred) if deferred or toolset is None else toolset
 
 
-def split_tools(given: GivenTools | None) -> tuple[Toolset | None, tuple[Tool, ...]]:
+def split_tools(given_tools: GivenTools | None) -> tuple[Toolset | None, tuple[Tool, ...]]:
     """What was given, as a toolset and the tools that the caller runs: of a list, those that are definitions only."""
-    if given is None or not isinstance(given, Sequence):
-        return given, ()
-    tools = [tool.build() if isinstance(tool, Definition) else tool for tool in given]
+    if given_tools is None or not isinstance(given_tools, Sequence):
+        return given_tools, ()
+    tools = [tool.build() if isinstance(tool, Definition) else tool for tool in given_tools]
     deferred = tuple(tool for tool in tools if isinstance(tool, Tool))
     functions = [tool if isinstance(tool, Function) else Function.of(tool) for tool in tools if not isinstance(tool, Tool)]
     names = [tool.name for tool in (*deferred, *(function.tool for function in functions))]

@@ -167,8 +167,8 @@ class ToolCosts:
 
 def definition_text(tool: Tool) -> str:
     """A tool's definition as text, about as a model is shown it: templates differ."""
-    shown = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
-    return json.dumps(shown, ensure_ascii=False, default=dict)
+    definition = {"name": tool.name, "description": tool.description, "parameters": tool.parameters}
+    return json.dumps(definition, ensure_ascii=False, default=dict)
 
 
 async def count_tokens(model: Model, tools: Sequence[Tool]) -> int:
@@ -202,10 +202,10 @@ async def limit_shown_tools(
     if fits or FIND_TOOLS in {*pinned, *(tool.name for tool in (*tools, *hidden))}:
         return safe, toolset
     names, search_first = frozenset(tool.name for tool in hidden), "search-first" in guard_names(model, guards)
-    shown = BudgetedModel(
+    budgeted = BudgetedModel(
         safe, partial(costs.of, model), budget or sys.maxsize, pinned=frozenset(pinned), hidden=names, search_first=search_first
     )
-    return shown, SearchableToolset(toolset, hidden)
+    return budgeted, SearchableToolset(toolset, hidden)
 
 
 class SearchableToolset:
@@ -286,11 +286,11 @@ class BudgetedModel:
         searched = await asyncio.to_thread(search, _question(request), offered) if self.search_first else []
         mentioned = [name for name in _list_mentioned(request.messages) if name in costs]
         mentioned += [tool.name for tool in reversed(searched)]
-        shown = self._fitting(dict.fromkeys(reversed(mentioned)), costs, always)
+        fitting = self._fitting(dict.fromkeys(reversed(mentioned)), costs, always)
         # In the order of their first mention: the next one then leaves the beginning of the prompt, and its KV cache, as it was.
         by_name = {tool.name: tool for tool in offered}
         names = dict.fromkeys([tool.name for tool in offered if tool.name in always] + mentioned)
-        tools = [by_name[name] for name in names if name in shown or name in always]
+        tools = [by_name[name] for name in names if name in fitting or name in always]
         last = request.messages[-1] if request.messages else Message.user("")
         has_found = any(name in costs for name in _found_in(last))
         if _is_search_result(last) and not has_found and request.choice.mode == "auto":
@@ -301,12 +301,12 @@ class BudgetedModel:
         return replace(request, tools=tuple(shown_tools), choice=Choice(mode))
 
     def _fitting(self, recent: Iterable[str], costs: Mapping[str, int], always: frozenset[str]) -> set[str]:
-        left = self.budget - sum(cost for name, cost in costs.items() if name in always)
+        budget = self.budget - sum(cost for name, cost in costs.items() if name in always)
         fitting: set[str] = set()
         for name in recent:
-            if not fitting or costs[name] <= left:
+            if not fitting or costs[name] <= budget:
                 fitting.add(name)
-                left -= costs[name]
+                budget -= costs[name]
         return fitting
 
 
@@ -326,8 +326,8 @@ def _line(tool: Tool) -> str:
 def _sources(tools: Iterable[Tool]) -> str:
     counts = Counter(tool.source or "others" for tool in tools).most_common()
     rest = sum(count for _, count in counts[_MOST_SOURCES:])
-    named = [f"{source}: {count}" for source, count in counts[:_MOST_SOURCES]]
-    return ", ".join([*named, *([f"{rest} of {len(counts) - _MOST_SOURCES} more sources"] if rest else [])])
+    parts = [f"{source}: {count}" for source, count in counts[:_MOST_SOURCES]]
+    return ", ".join([*parts, *([f"{rest} of {len(counts) - _MOST_SOURCES} more sources"] if rest else [])])
 
 
 def _list_mentioned(messages: Iterable[Message]) -> list[str]:

@@ -44,7 +44,7 @@ class Dispatcher:
         """
         return await self._result(self.events(call, Approved(arguments)))
 
-    async def events(self, call: Call, decision: Decision | None = None, asked: Tool | None = None) -> AsyncIterator[ToolEvent]:
+    async def events(self, call: Call, decision: Decision | None = None, offered: Tool | None = None) -> AsyncIterator[ToolEvent]:
         """What happens while a call runs, with a person's decision if there is one; its ToolFinished among it.
 
         One that needs an approval it does not have raises ConfirmationRequired. `asked` is the tool as the person was shown it;
@@ -53,8 +53,8 @@ class Dispatcher:
         context = self._context
         if decision is not None:
             own = self._asked.pop(call.id, None)
-            shown = asked or own
-            context = replace(context, decisions={call.id: decision}, asked=shown and {call.id: shown})
+            definition = offered or own
+            context = replace(context, decisions={call.id: decision}, asked=definition and {call.id: definition})
         tools = {tool.name: tool for tool in await self._toolset.tools()}
         work = Round([call], tools, self._toolset, self._limits)
         async with closing(work.run(nested_context(context, self._limits.iterations, self._limits.depth))) as events:

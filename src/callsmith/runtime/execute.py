@@ -160,10 +160,10 @@ class Round:
         try:
             self._start()
             while self._open or not self._inbox.empty():
-                event, taken = await self._inbox.get()
+                event, acknowledged = await self._inbox.get()
                 yield event
-                if taken is not None and not taken.done():
-                    taken.set_result(None)
+                if acknowledged is not None and not acknowledged.done():
+                    acknowledged.set_result(None)
         finally:
             self._over = True
             if clock:

@@ -85,8 +85,8 @@ async def run(
         if context.decisions:
             context = replace(context, decisions={}, asked=None)
         if turn.reason is None:
-            async with closing(turn.ask(model)) as said:
-                async for model_event in said:
+            async with closing(turn.ask(model)) as model_events:
+                async for model_event in model_events:
                     for event in turn.hear(model_event):
                         yield event
             for event in turn.end_answer(context):
@@ -102,8 +102,8 @@ def check_parts(model: Model, toolset: GivenTools | None, limits: Limits) -> Non
     check_argument("limits", limits, Limits)
 
 
-def _request_of(given: Request | str) -> Request:
-    return Request((Message.user(given),)) if isinstance(given, str) else check_argument("request", given, Request | str)
+def _request_of(request: Request | str) -> Request:
+    return Request((Message.user(request),)) if isinstance(request, str) else check_argument("request", request, Request | str)
 
 
 class _RunState:
@@ -156,9 +156,9 @@ class _RunState:
         stream = model.stream(replace(self._asked, messages=(*self._asked.messages, *self.added)))
         return stream if self._until is None else _until(stream, self._until)
 
-    def hear(self, said: ModelEvent) -> Iterable[RunEvent]:
+    def hear(self, model_event: ModelEvent) -> Iterable[RunEvent]:
         """Take down what the model says; the events to pass on."""
-        event = self._ids.made(said)
+        event = self._ids.made(model_event)
         self._answer.add(event)
         notices = event.report.notices if isinstance(event, Stopped) else ()
         return (event, *map(Notice, notices)) if notices else (event,)

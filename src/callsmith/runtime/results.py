@@ -54,10 +54,10 @@ def _may_pass(error: Exception) -> bool:
 def tool_raised(call: Call, error: BaseException) -> Result:
     """The result of a tool that raised an exception: its message, or its type where it has none."""
     try:
-        said = str(error)
+        text = str(error)
     except Exception:
-        said = ""
-    return failed(call, "internal_error", said or type(error).__name__)
+        text = ""
+    return failed(call, "internal_error", text or type(error).__name__)
 
 
 def log_raised(log: Logger, words: str, call: Call, error: BaseException) -> None:

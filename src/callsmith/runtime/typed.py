@@ -67,11 +67,11 @@ def stream_typed(
 async def _values(
     model: Model, kind: type[T], request: Request | str, tools: GivenTools | None, options: RunOptions, *, partial: bool
 ) -> AsyncIterator[T]:
-    asked = Request((Message.user(request),)) if isinstance(request, str) else request
-    if asked.output is not None:
+    question = Request((Message.user(request),)) if isinstance(request, str) else request
+    if question.output is not None:
         raise UsageError("the request has an output of its own; the type is the output here", field="request.output")
-    asked, text, before = replace(asked, output=Output(kind)), "", None
-    async with closing(run(model, tools, asked, **options)) as events:
+    question, text, before = replace(question, output=Output(kind)), "", None
+    async with closing(run(model, tools, question, **options)) as events:
         async for event in events:
             match event:
                 case Started() | Stopped():

@@ -94,10 +94,10 @@ class Function:
         summary, descriptions = _read_docstring(function)
         signature = Signature(function, descriptions=descriptions, injected=Context)
         if declared is None:
-            said = {field.name: getattr(options, field.name) for field in fields(options)}
-            said["name"] = options.name or getattr(function, "__name__", "")
-            said["description"] = options.description or summary
-            declared = Tool(**said, parameters=signature.schema, source="python")
+            values = {field.name: getattr(options, field.name) for field in fields(options)}
+            values["name"] = options.name or getattr(function, "__name__", "")
+            values["description"] = options.description or summary
+            declared = Tool(**values, parameters=signature.schema, source="python")
         return cls(declared, function, signature)
 
 

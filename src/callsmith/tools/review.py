@@ -24,8 +24,8 @@ def review_tools(tools: Sequence[Tool]) -> list[tuple[Tool, str]]:
     for tool in tools:
         text = _text(tool)
         if hidden := sorted({char for char in text if is_hidden(char)}):
-            shown = " ".join(map(show_hidden, hidden[:5]))
-            remarks.append((tool, f"{tool.name} has characters in its definition that nobody sees: {shown}"))
+            characters = " ".join(map(show_hidden, hidden[:5]))
+            remarks.append((tool, f"{tool.name} has characters in its definition that nobody sees: {characters}"))
         own = {tool.name, tool.original}
         for name in sorted(sources_by_name.keys() & set(_WORD.findall(text)) - own):
             if others := sources_by_name[name] - {tool.source}:
@@ -40,14 +40,14 @@ def _is_telling(name: str) -> bool:
 
 def _text(tool: Tool) -> str:
     """All that a model reads of a tool."""
-    texts, left = [tool.description], list[Json]([tool.parameters, tool.output])
-    while left:
-        value = left.pop()
+    texts, waiting = [tool.description], list[Json]([tool.parameters, tool.output])
+    while waiting:
+        value = waiting.pop()
         if isinstance(value, Mapping):
             texts += cast("Mapping[str, Json]", value)
-            left += cast("Mapping[str, Json]", value).values()
+            waiting += cast("Mapping[str, Json]", value).values()
         elif isinstance(value, list | tuple):
-            left += cast("list[Json]", value)
+            waiting += cast("list[Json]", value)
         elif isinstance(value, str):
             texts.append(value)
     return "\n".join(texts)

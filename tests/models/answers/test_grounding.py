@@ -282,7 +282,7 @@ def test_a_call_that_follows_on_results_needs_a_reason_however_sure_the_model_is
 
 
 def test_what_was_done_is_not_done_again():
-    made = CallJudge([SEND, LOOK], [Message.user(SAID)], math.inf, made=[FIND])
+    made = CallJudge([SEND, LOOK], [Message.user(SAID)], math.inf, earlier=[FIND])
     assert made.is_in_doubt("find_contact", []) and not made.stands(Call("find_contact", {"name": "Ann Lee"}, "c9"), [])
     assert made.stands(Call("find_contact", {"name": "Ann"}, "c9"), [])
 

@@ -12,8 +12,8 @@ class CallIds:
     ('call_2', 'call_2_2', 'another')
     """
 
-    def __init__(self, taken: Iterable[str] = ()) -> None:
-        self._taken = set(taken)
+    def __init__(self, used: Iterable[str] = ()) -> None:
+        self._taken = set(used)
 
     def __len__(self) -> int:
         return len(self._taken)

@@ -42,10 +42,10 @@ def one_line(text: str, most: int | None = None) -> str:
 
 def in_markdown(text: str, most: int | None = None) -> str:
     """The text inside a line of Markdown, also in a table: as it is if nothing can come of it, else as code."""
-    shown = one_line(text, most)
-    if _PLAIN.fullmatch(shown):
-        return shown
-    code = shown.replace("`", r"\u0060").replace(r"\|", r"\u005c|").replace("|", r"\|")  # as tables want it
+    line = one_line(text, most)
+    if _PLAIN.fullmatch(line):
+        return line
+    code = line.replace("`", r"\u0060").replace(r"\|", r"\u005c|").replace("|", r"\|")  # as tables want it
     return f"`{code}`"
 
 
@@ -59,8 +59,8 @@ def in_json(value: Any, indent: int | None = None) -> str:
     return show_hidden(json.dumps(value, ensure_ascii=False, indent=indent))
 
 
-def _shown(found: re.Match[str]) -> str:
-    char = found[0]
+def _shown(match: re.Match[str]) -> str:
+    char = match[0]
     if char != "\r" and not is_hidden(char):
         return char
     return "\\u" + char.encode("utf-16-be", "surrogatepass").hex("-", 2).replace("-", "\\u")

@@ -57,7 +57,7 @@ def _exact_test(value: str, hint: Any, known: dict[str, Any]) -> str:
     if hint is Any:
         return ""
     if origin in (Union, UnionType):
-        ordered = sorted(inner, key=lambda one: one is not NoneType)
+        ordered = sorted(inner, key=lambda member: member is not NoneType)
         return "(" + " or ".join(_exact_test(value, item, known) for item in ordered) + ")"
     if origin is Literal:
         return f"{value} in {inner!r}"
@@ -111,17 +111,17 @@ def check_argument(name: str, value: Any, hint: Any, advice: str = "", *, field:
 
 def check_items(name: str, items: Iterable[T], kind: type[T]) -> tuple[T, ...]:
     """The items as a tuple; a UsageError if they are not all of this class."""
-    given: Any = items
-    made = tuple(items) if isinstance(given, Iterable) and not isinstance(given, str) else None
-    if made is None or [*map(type, made)].count(kind) != len(made):
-        check_argument(name, given if made is None else made, tuple[kind, ...])
-    return made or ()
+    value: Any = items
+    checked = tuple(items) if isinstance(value, Iterable) and not isinstance(value, str) else None
+    if checked is None or [*map(type, checked)].count(kind) != len(checked):
+        check_argument(name, value if checked is None else checked, tuple[kind, ...])
+    return checked or ()
 
 
-def check_keywords(kind: Any, given: Mapping[str, Any]) -> None:
+def check_keywords(kind: Any, keywords: Mapping[str, Any]) -> None:
     """Hold keyword arguments to a TypedDict: no unknown names, no wrong types."""
     hints = _hints(kind)
-    for name, value in given.items():
+    for name, value in keywords.items():
         if name not in hints:
             raise UnknownName("setting", name, hints, field=name)
         check_argument(name, value, hints[name])
@@ -165,13 +165,13 @@ def _fit(value: Any, hint: Any) -> Any:
 
 
 def _fit_any(value: Any, hints: tuple[Any, ...]) -> Any:
-    said = ""
+    reason = ""
     for hint in hints:
         try:
             return _fit(value, hint)
         except _Mismatch as mismatch:
-            said = said or str(mismatch)
-    raise _Mismatch(said)
+            reason = reason or str(mismatch)
+    raise _Mismatch(reason)
 
 
 def _is_a(value: Any, kind: Any) -> bool:

@@ -34,17 +34,17 @@ def _fill(kind: Any, value: Any) -> Any:
         return [_fill(inner, item) for item in cast("list[Any]", value)]
     if not isinstance(value, dict):
         return value
-    found = cast("dict[str, Any]", value)
+    document = cast("dict[str, Any]", value)
     if NoneType in arguments and len(arguments) == 2:  # an optional one
-        return _fill(next(argument for argument in arguments if argument is not NoneType), found)
+        return _fill(next(argument for argument in arguments if argument is not NoneType), document)
     if get_origin(kind) is dict:
-        return {name: _fill(arguments[1], item) for name, item in found.items()}
+        return {name: _fill(arguments[1], item) for name, item in document.items()}
     if isinstance(kind, type) and issubclass(kind, BaseModel):
-        named = {name: (field.annotation, found.get(field.alias or name)) for name, field in kind.model_fields.items()}
-        return kind.model_construct(**{name: _fill(inner, item) for name, (inner, item) in named.items()})
+        by_name = {name: (field.annotation, document.get(field.alias or name)) for name, field in kind.model_fields.items()}
+        return kind.model_construct(**{name: _fill(inner, item) for name, (inner, item) in by_name.items()})
     if isinstance(kind, type) and is_dataclass(kind):
-        hints, made = get_type_hints(kind), object.__new__(kind)
-        for one in fields(kind):
-            object.__setattr__(made, one.name, _fill(hints[one.name], found.get(one.name)))
-        return made
-    return found
+        hints, instance = get_type_hints(kind), object.__new__(kind)
+        for declared in fields(kind):
+            object.__setattr__(instance, declared.name, _fill(hints[declared.name], document.get(declared.name)))
+        return instance
+    return document

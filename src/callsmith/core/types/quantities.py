@@ -12,10 +12,10 @@ NEVER = "never"
 
 def parse_duration(text: str) -> float | None:
     """The seconds of `90`, `5m` or `1h30m`; None, which is no end at all, of `never` or a negative one. Else a ValueError."""
-    written = text.strip()
-    if written == NEVER:
+    stripped = text.strip()
+    if stripped == NEVER:
         return None
-    digits = written.removeprefix("-")
+    digits = stripped.removeprefix("-")
     try:
         seconds = float(digits)
     except ValueError:
@@ -24,14 +24,14 @@ def parse_duration(text: str) -> float | None:
         seconds = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(digits))
     if not isfinite(seconds):
         raise ValueError(f"{text!r} is no duration; expected seconds, or one like 5m, 1h30m or never")
-    return None if written.startswith("-") and seconds else seconds
+    return None if stripped.startswith("-") and seconds else seconds
 
 
 def parse_size(text: str) -> int:
     """The bytes of `8GB`, `512MiB` or `1000`; else a ValueError."""
-    if not (found := _SIZE.fullmatch(text.strip())):
+    if not (match := _SIZE.fullmatch(text.strip())):
         raise ValueError(f"{text!r} is no size; expected bytes, or one like 8GB or 512MiB")
-    number, unit = found.groups()
+    number, unit = match.groups()
     if unit.lower() == "i":
         raise ValueError(f"{text!r} is no size; expected bytes, or one like 8GB or 512MiB")
     return int(float(number) * _BYTES[unit.lower()])

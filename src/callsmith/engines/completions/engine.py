@@ -90,14 +90,14 @@ def open(
 async def _enforces_grammars(upstream: Upstream, server: CompletionServer, info: EngineInfo) -> bool:
     """Whether the server enforces a grammar: a word that no model would begin with is asked for, and it comes or not."""
     engine = CompletionsEngine(upstream, server, info)
-    said: list[str] = []
+    texts: list[str] = []
     try:
         async with closing(engine.generate(Prompt("1 + 1 ="), Sampling(temperature=0.0, max_tokens=4), _PROBE)) as answer:
-            said += [item.text async for item in answer if isinstance(item, Piece)]
+            texts += [item.text async for item in answer if isinstance(item, Piece)]
     except GrammarRefused as error:
         logger.warning("%s takes no grammars: %s", upstream.url, error.message)
         return False
-    if text := "".join(said).strip():
+    if text := "".join(texts).strip():
         if _PROBED.startswith(text):
             return True
         logger.warning("%s ignores grammars: calls are validated instead, and invalid ones asked for once more", upstream.url)
@@ -124,9 +124,9 @@ def _find_kind(url: str, models: Sequence[Object]) -> type[CompletionServer]:
     for kind in KINDS.values():
         if kind.owner in owners:
             return kind
-    said = f"says that {owners[0]!r} owns its models" if owners else "lists no models"
+    reason = f"says that {owners[0]!r} owns its models" if owners else "lists no models"
     raise UsageError(
-        f"{url} {said}, which is none of {', '.join(KINDS)}; if it is one, say so: completions:{next(iter(KINDS))}+{url}"
+        f"{url} {reason}, which is none of {', '.join(KINDS)}; if it is one, say so: completions:{next(iter(KINDS))}+{url}"
     )
 
 
@@ -179,14 +179,14 @@ class CompletionsEngine:
                 if sampling.logprobs is not None:
                     aligner.feed("".join([piece.text for piece in pieces]), chunk.logprobs, end)
                 has_text = has_text or bool(pieces)
-                said = [one for piece in pieces for one in scanner.feed(piece)]
+                outputs = [output for piece in pieces for output in scanner.feed(piece)]
                 is_over = end is not None or scanner.found
                 if is_over:
-                    said += scanner.close() if has_text else [Piece("")]
-                for number, one in enumerate(said, start=1):
-                    tokens = aligner.take() if number == len(said) else ()
-                    if one.text or tokens:
-                        yield Piece(one.text, one.special, usage, tokens)
+                    outputs += scanner.close() if has_text else [Piece("")]
+                for number, output in enumerate(outputs, start=1):
+                    tokens = aligner.take() if number == len(outputs) else ()
+                    if output.text or tokens:
+                        yield Piece(output.text, output.special, usage, tokens)
                 if is_over:
                     yield Finished("stop" if scanner.found else end or "stop", usage, scanner.matched)
                     return

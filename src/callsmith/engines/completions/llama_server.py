@@ -103,8 +103,8 @@ class LlamaServer(CompletionServer):
     def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
         return for_llama_server(grammar, specials)
 
-    def _token(self, said: Json) -> TokenLogprob:
-        token = as_object(said)
+    def _token(self, entry: Json) -> TokenLogprob:
+        token = as_object(entry)
         data = bytes(as_id for as_id in as_ids(token.get("bytes")) if 0 <= as_id < 256)
         special = self._specials.get(as_count(token.get("id")), "")
         top = [self._token(item) for item in as_list(token.get("top_logprobs"))]

@@ -171,8 +171,8 @@ def translate(error: ModelError, context: int | None) -> ModelError | PromptTooL
     if not isinstance(error, Rejected):
         return error
     if error.status in (400, 413, 422) and _TOO_LONG.search(error.message):
-        _, _, said = error.message.partition(f"answers {error.status}")
-        numbers = [int(match.replace(",", "")) for match in _NUMBER.findall(said)]
+        _, _, reason = error.message.partition(f"answers {error.status}")
+        numbers = [int(match.replace(",", "")) for match in _NUMBER.findall(reason)]
         limit = context if context in numbers or not numbers else min(numbers)
         return PromptTooLong(max(numbers, default=0), limit or 0)
     if error.status in (401, 403):

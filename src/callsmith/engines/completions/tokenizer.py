@@ -36,26 +36,30 @@ _REPOSITORY: Final = re.compile(r"[\w.-]+/[\w.-]+")
 async def find_specials(tokenize: Tokenize, detokenize: Detokenize, size: int | None, known: Iterable[str]) -> dict[str, int]:
     """The texts of special tokens and their ids. `size` is the number of all tokens, if the server says it."""
     (separator,) = await tokenize([_SEPARATOR])
-    found: dict[str, int] = {}
+    candidates: dict[str, int] = {}
     for start in range(0, size or _MOST, _STEP):
         ids = range(start, min(start + _STEP, size or _MOST))
-        text = await detokenize([one for token in ids for one in (token, *separator)])
+        text = await detokenize([id for token in ids for id in (token, *separator)])
         texts = text.split(_SEPARATOR)[: len(ids)]
         if size is None and not any(texts):
             break  # behind the last token
         # Without its spaces: some tokenizers put one before whatever begins a text.
-        found |= {said.strip(): token for token, said in zip(ids, texts, strict=False) if is_like_special(said.strip())}
+        candidates |= {
+            token_text.strip(): token
+            for token, token_text in zip(ids, texts, strict=False)
+            if is_like_special(token_text.strip())
+        }
     wanted = [text for text in dict.fromkeys(known) if text]
     single = {text: ids[0] for text, ids in zip(wanted, await tokenize(wanted), strict=True) if len(ids) == 1}
-    return await confirm_specials(tokenize, found) | single
+    return await confirm_specials(tokenize, candidates) | single
 
 
-async def confirm_specials(tokenize: Tokenize, found: Mapping[str, int]) -> dict[str, int]:
+async def confirm_specials(tokenize: Tokenize, candidates: Mapping[str, int]) -> dict[str, int]:
     """Those of the tokens that are found wherever their text stands."""
-    if not found:
+    if not candidates:
         return {}
-    (tokens,) = await tokenize([_SEPARATOR.join(f"{text[0]}{text}{text[-1]}" for text in found)])
-    return {text: token for text, token in found.items() if token in set(tokens)}
+    (tokens,) = await tokenize([_SEPARATOR.join(f"{text[0]}{text}{text[-1]}" for text in candidates)])
+    return {text: token for text, token in candidates.items() if token in set(tokens)}
 
 
 def is_like_special(text: str) -> bool:
@@ -113,8 +117,8 @@ def _choose_template(value: Json) -> str | None:
     """The template; of several, the one for tools, else the default."""
     if isinstance(value, str):
         return value or None
-    named = {as_text(item.get("name")): as_text(item.get("template")) for item in map(as_object, as_list(value))}
-    return named.get("tool_use") or named.get("default") or None
+    templates = {as_text(item.get("name")): as_text(item.get("template")) for item in map(as_object, as_list(value))}
+    return templates.get("tool_use") or templates.get("default") or None
 
 
 def _token(value: Json) -> str:
@@ -123,5 +127,5 @@ def _token(value: Json) -> str:
 
 def _read_added_tokens(decoder: Mapping[str, Json]) -> dict[str, int]:
     """Added tokens by their text. `/tokenizer_info` of vLLM has the text alone where the file has an object."""
-    texts = {int(token): _token(one) for token, one in decoder.items() if token.isdecimal()}
+    texts = {int(token): _token(entry) for token, entry in decoder.items() if token.isdecimal()}
     return {text: token for token, text in texts.items() if is_like_special(text)}

@@ -34,8 +34,8 @@ class SpecialSplitter:
         late, self._waiting = self._waiting, []
         new = [self._texts[token] for token in tokens if token in self._texts]
         for at, special in enumerate((*late, *new)):
-            before, found, after = text.partition(special)
-            if found:
+            before, marker, after = text.partition(special)
+            if marker:
                 pieces += [Piece(before)] if before else []
                 pieces.append(Piece(special, special=True))
                 text = after
@@ -56,7 +56,7 @@ def read_token(text: str | bytes, logprob: Json, top: Iterable[TokenLogprob] = (
     is_number = isinstance(logprob, int | float) and logprob == logprob  # which is not so of NaN
     value = float(min(max(logprob, _LEAST), 0.0)) if is_number else _LEAST
     data = text.encode("utf-8", "replace") if isinstance(text, str) else text
-    return TokenLogprob(data, value, tuple(sorted(top, key=lambda one: -one.logprob)))
+    return TokenLogprob(data, value, tuple(sorted(top, key=lambda candidate: -candidate.logprob)))
 
 
 class TokenAligner:
@@ -101,8 +101,8 @@ class TokenAligner:
             self._at, self._text = self._at + len(self._text), ""
 
     def take(self) -> tuple[SampledToken, ...]:
-        found, self._found = tuple(self._found), []
-        return found
+        tokens, self._found = tuple(self._found), []
+        return tokens
 
     def _drop_end(self) -> None:
         """Where an answer has stopped by itself, a token without text has ended it. It is kept if there is nothing else."""

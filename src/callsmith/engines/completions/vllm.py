@@ -92,9 +92,9 @@ class Vllm(CompletionServer):
         return as_text(await self._ask("detokenize", "prompt", tokens=[*tokens]))
 
 
-def _logprobs(said: Json) -> tuple[TokenLogprob, ...]:
+def _logprobs(field: Json) -> tuple[TokenLogprob, ...]:
     """The tokens of a choice; beside each the likeliest ones, and itself where it is none of them."""
-    listed = as_object(said)
+    listed = as_object(field)
     texts, values, top = (as_list(listed.get(name)) for name in ("tokens", "token_logprobs", "top_logprobs"))
     likeliest = [[read_token(text, value) for text, value in as_object(item).items()] for item in top]
     likeliest += [[] for _ in texts[len(top) :]]

@@ -264,15 +264,15 @@ class Batch:
         able = [entry for entry in self.live if entry.slot and entry.rest]
         decoding = [entry for entry in able if entry.is_decoding]
         shares = {entry: min(len(entry.rest), self.decoder.slice // len(decoding)) for entry in decoding}
-        left = min(self.decoder.slice - sum(shares.values()), self.chunk if decoding else self.decoder.slice)
+        budget = min(self.decoder.slice - sum(shares.values()), self.chunk if decoding else self.decoder.slice)
         prefilling = sorted((entry for entry in able if not entry.is_decoding), key=lambda entry: len(entry.rest))
         for place, entry in enumerate(prefilling):
-            share = left // (len(prefilling) - place)
+            share = budget // (len(prefilling) - place)
             if entry.said is None and len(entry.rest) <= share:
                 share = 0  # the last chunk is decoded together with the tokens that the grammar forces
             if share := min(len(entry.rest), share):
                 shares[entry] = share
-                left -= share
+                budget -= share
         return shares
 
     def _decode(self, shares: dict[BatchEntry, int]) -> None:
@@ -315,26 +315,28 @@ class Batch:
 
     def _sample(self, chosen: list[tuple[BatchEntry, int]]) -> None:
         wanted = [(_generation_of(entry), row) for entry, row in chosen]
-        outcomes = self.sampler.advance(wanted) if self.sampler else [self._advance(said, row) for said, row in wanted]
+        outcomes = (
+            self.sampler.advance(wanted) if self.sampler else [self._advance(generation, row) for generation, row in wanted]
+        )
         for (entry, _), outcome in zip(chosen, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 self._finish(entry, outcome)
             else:
                 self._emit(entry, outcome)
 
-    def _advance(self, said: Generation, row: int) -> list[Piece] | Exception:
+    def _advance(self, generation: Generation, row: int) -> list[Piece] | Exception:
         try:
-            return said.advance(self.decoder.logits(row))
+            return generation.advance(self.decoder.logits(row))
         except Exception as error:  # of its grammar or its sampler: the other requests go on
             return error
 
     def _emit(self, entry: BatchEntry, pieces: list[Piece]) -> None:
-        said, usage = entry.said, entry.usage
-        assert said is not None
+        generation, usage = entry.said, entry.usage
+        assert generation is not None
         entry.job.post([Piece(piece.text, piece.special, usage, piece.tokens) for piece in pieces])
-        entry.rest += said.pending
-        if said.finished:
-            self._finish(entry, Finished(said.finished, usage, said.matched))
+        entry.rest += generation.pending
+        if generation.finished:
+            self._finish(entry, Finished(generation.finished, usage, generation.matched))
 
     def _roll_back(self, shares: Iterable[BatchEntry]) -> None:
         """Undo a decode that was aborted."""

@@ -285,8 +285,8 @@ def _refusal(message: str) -> UsageError:
         return UsageError(f"the grammar does not compile: {message.strip()}")
     why = fault[1].strip()
     for pattern, keyword in _KEYWORDS:
-        if found := pattern.search(why):
-            return UnsupportedSchema("#", keyword or found[1], why)
+        if match := pattern.search(why):
+            return UnsupportedSchema("#", keyword or match[1], why)
     return UsageError(f"the schema does not compile: {why}")
 
 

@@ -91,13 +91,13 @@ class SavedSequences:
         known = [(item, shared(item.tokens, slot.tokens, len(slot.tokens))) for item in self.of(slot.salt)]
         if len(slot.tokens) < _LEAST_SAVED or any(common == len(slot.tokens) for _, common in known):
             return
-        for one, common in known:
-            if common == len(one.tokens) and one.session in ("", slot.session):
-                self._kept.remove(one)  # this one goes on where that one ended
-        made = self._memory.save(slot.number)
-        self._kept.append(SavedSequence(slot.tokens[:], slot.session, slot.salt, made))
+        for saved, common in known:
+            if common == len(saved.tokens) and saved.session in ("", slot.session):
+                self._kept.remove(saved)  # this one goes on where that one ended
+        state = self._memory.save(slot.number)
+        self._kept.append(SavedSequence(slot.tokens[:], slot.session, slot.salt, state))
         while self._is_full:
-            self._kept.remove(min(self._kept, key=lambda one: one.session != ""))
+            self._kept.remove(min(self._kept, key=lambda saved: saved.session != ""))
 
     @property
     def _is_full(self) -> bool:
@@ -106,8 +106,8 @@ class SavedSequences:
 
     def longest(self, tokens: list[int], session: str, salt: str) -> tuple[SavedSequence | None, int]:
         """The one with the longest common prefix, among equals the session's own."""
-        found = [(shared(item.tokens, tokens, len(tokens) - 1), item.session == session, item) for item in self.of(salt)]
-        common, _, best = max(found, key=lambda one: one[:2], default=(0, False, None))
+        candidates = [(shared(item.tokens, tokens, len(tokens) - 1), item.session == session, item) for item in self.of(salt)]
+        common, _, best = max(candidates, key=lambda candidate: candidate[:2], default=(0, False, None))
         return best, common
 
     def load(self, saved: SavedSequence, slot: Slot, *, keep: bool) -> bool:
@@ -146,7 +146,7 @@ class Cache:
         bound.update(source.cells[:common] if source else ())
         return len(bound) + len(tokens) - common + more <= self._memory.size
 
-    def with_cached_tokens(self, tokens: list[int], said: Callable[[int], bytes], salt: str = "") -> list[int]:
+    def with_cached_tokens(self, tokens: list[int], token_bytes: Callable[[int], bytes], salt: str = "") -> list[int]:
         """The same text with its prefix in the tokens that are cached, where those differ from the tokenizer's.
 
         A model may write its answer in other tokens than the tokenizer finds in the text. The two are joined where a token ends
@@ -155,7 +155,7 @@ class Cache:
         held = [item.tokens for item in chain(self._of(salt), self._saved_of(salt))]
         best, most = tokens, max((shared(item, tokens, len(tokens) - 1) for item in held), default=0)
         for item in held:
-            cached, known = aligned(item, tokens, said)
+            cached, known = aligned(item, tokens, token_bytes)
             if known > most:
                 best, most = [*item[:cached], *tokens[known:]], known
         return best
@@ -342,7 +342,7 @@ def shared(cached: list[int], wanted: list[int], most: int) -> int:
     return low
 
 
-def aligned(cached: list[int], wanted: list[int], said: Callable[[int], bytes]) -> tuple[int, int]:
+def aligned(cached: list[int], wanted: list[int], token_bytes: Callable[[int], bytes]) -> tuple[int, int]:
     """How many tokens the common text prefix has in each list, up to the last place where a token ends in both.
 
     The last token wanted is left out.
@@ -355,10 +355,10 @@ def aligned(cached: list[int], wanted: list[int], said: Callable[[int], bytes]) 
         if not left and not right:
             best = one, two
         if not left and one < len(cached):
-            more = said(cached[one])
+            more = token_bytes(cached[one])
             left, one = more, one + 1
         elif not right and left and two < most:
-            more = said(wanted[two])
+            more = token_bytes(wanted[two])
             right, two = more, two + 1
         else:
             return best

@@ -59,9 +59,9 @@ class Constraint:
         if forced := self._find_forced():
             return tokens == forced[0]
         if not self._masked and len(tokens) <= _FEW_TOKENS:
-            found = [self.matcher.validate_tokens([token]) == 1 for token in tokens.tolist()]
+            allowed = [self.matcher.validate_tokens([token]) == 1 for token in tokens.tolist()]
             self.check()
-            return np.array(found, np.bool_)
+            return np.array(allowed, np.bool_)
         self._fill()
         return (self._mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1 == 1
 
@@ -83,10 +83,10 @@ class Constraint:
 
     def admits(self, token: int) -> bool:
         """Consume a token that was sampled without a mask, if the grammar allows it here."""
-        taken = self.matcher.try_consume_tokens([token]) == 1
-        if taken:
+        accepted = self.matcher.try_consume_tokens([token]) == 1
+        if accepted:
             self._advance(token)
-        return taken
+        return accepted
 
     def consume(self, token: int) -> None:
         """Advance by this token."""
@@ -144,7 +144,7 @@ class MatcherCopies:
     def new_constraint(self) -> Constraint:
         """A constraint that shares its lexer with as few others as can be."""
         with self._lock:
-            origin = min(self._origins, key=lambda one: len(one.users))
+            origin = min(self._origins, key=lambda candidate: len(candidate.users))
             if not origin.users or self._left < 1:
                 return self._copy(origin)
             self._left -= 1

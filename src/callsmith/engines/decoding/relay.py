@@ -32,22 +32,22 @@ class ToolPrefixes:
 
     def __init__(self, texts: Mapping[str, str], vocabulary: Vocabulary) -> None:
         pairs = sorted((vocabulary.marked_text(text), name) for name, text in texts.items())
-        self.said = [said for said, _ in pairs]
+        self.said = [start for start, _ in pairs]
         self._names = [name for _, name in pairs]
 
-    def left(self, written: bytes) -> range:
+    def left(self, prefix: bytes) -> range:
         """The places of the tools whose calls begin like this."""
-        start = bisect_left(self.said, written)
-        return range(start, bisect_left(self.said, written + b"\xff\xff", start))
+        start = bisect_left(self.said, prefix)
+        return range(start, bisect_left(self.said, prefix + b"\xff\xff", start))
 
     def names(self, places: range) -> tuple[str, ...]:
         """The tools in these places."""
         return tuple(self._names[places.start : places.stop])
 
-    def complete(self, written: bytes) -> bool:
+    def complete(self, prefix: bytes) -> bool:
         """Whether this is the whole beginning of a tool's call."""
-        start = bisect_left(self.said, written)
-        return start < len(self.said) and self.said[start] == written
+        start = bisect_left(self.said, prefix)
+        return start < len(self.said) and self.said[start] == prefix
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,11 +64,11 @@ class RelayPlan:
     _announced: bytes
     _closed: bytes
 
-    def goes_on(self, written: bytes) -> bool:
+    def goes_on(self, text: bytes) -> bool:
         """Whether calls that ended like this announce another one."""
-        if not self._announced or not written.endswith(self._announced):
+        if not self._announced or not text.endswith(self._announced):
             return False
-        return not self._closed or not written.endswith(self._closed)
+        return not self._closed or not text.endswith(self._closed)
 
 
 def plan_relay(relay: Relay, vocabulary: Vocabulary) -> RelayPlan | None:
@@ -78,11 +78,11 @@ def plan_relay(relay: Relay, vocabulary: Vocabulary) -> RelayPlan | None:
         return None
     if relay.again and not (more := _cut(relay.again, relay.close, vocabulary)):
         return None
-    said = vocabulary.marked_text
-    trigger = b"|".join(re.escape(said(text)) for text in relay.triggers)
+    marked_text = vocabulary.marked_text
+    trigger = b"|".join(re.escape(marked_text(text)) for text in relay.triggers)
     first, again = ToolPrefixes(relay.first, vocabulary), ToolPrefixes(relay.again, vocabulary)
     reach = 2 * max(map(len, (more, relay.close, *relay.triggers))) + 64
-    return RelayPlan(relay, first, again, end, more, re.compile(trigger), reach, said(more), said(relay.close))
+    return RelayPlan(relay, first, again, end, more, re.compile(trigger), reach, marked_text(more), marked_text(relay.close))
 
 
 def _cut(leads: Mapping[str, str], close: str, vocabulary: Vocabulary) -> str:
@@ -100,16 +100,16 @@ def _cut(leads: Mapping[str, str], close: str, vocabulary: Vocabulary) -> str:
 
 
 def _token_ends(text: str, vocabulary: Vocabulary) -> Iterator[int]:
-    said, whole = b"", text.encode()
+    token_bytes, whole = b"", text.encode()
     for token in vocabulary.tokenize(text):
-        said += vocabulary.says[token]
-        if whole.startswith(said) and _is_text(whole[len(said) :]):
-            yield len(said.decode())
+        token_bytes += vocabulary.says[token]
+        if whole.startswith(token_bytes) and _is_text(whole[len(token_bytes) :]):
+            yield len(token_bytes.decode())
 
 
-def _is_text(said: bytes) -> bool:
+def _is_text(rest: bytes) -> bool:
     """Whether this does not begin in the middle of a character."""
-    return not 0x80 <= (said[:1] or b"\0")[0] < 0xC0
+    return not 0x80 <= (rest[:1] or b"\0")[0] < 0xC0
 
 
 class RelayConstraint:
@@ -162,33 +162,33 @@ class RelayConstraint:
 
     def forced(self) -> list[int]:
         """The tokens that must come next. The end of one grammar is not the end of the answer."""
-        found = self._stage.forced()
-        return list(takewhile(lambda token: token not in self._ends, found)) if found else found
+        tokens = self._stage.forced()
+        return list(takewhile(lambda token: token not in self._ends, tokens)) if tokens else tokens
 
     def consume(self, token: int) -> None:
         self._stage.consume(token)
         self._advance(self._vocabulary.marked(token))
 
     def admits(self, token: int) -> bool:
-        said = self._vocabulary.marked(token)
-        if self._step == "text" and (found := self._plan.trigger.search(self._written + said)):
-            return self._stage.admits(token) and self._start_calls(token, said, found.start())
+        token_bytes = self._vocabulary.marked(token)
+        if self._step == "text" and (match := self._plan.trigger.search(self._written + token_bytes)):
+            return self._stage.admits(token) and self._start_calls(token, token_bytes, match.start())
         if not self._stage.admits(token):
             return False
-        self._advance(said)
+        self._advance(token_bytes)
         return True
 
-    def _start_calls(self, token: int, said: bytes, start: int) -> bool:
+    def _start_calls(self, token: int, token_bytes: bytes, start: int) -> bool:
         """Start the calls at the trigger; false if the token writes more than any call begins with."""
         before, first = self._written, self._plan.first
-        if first.left(written := (before + said)[start:]):
-            return self._offer_names(first, written)
+        if first.left(prefix := (before + token_bytes)[start:]):
+            return self._offer_names(first, prefix)
         if start >= len(before) or not self._offer_names(first, before[start:]):
             return False
         return self.admits(token)
 
-    def _advance(self, said: bytes) -> None:
-        self._written += said
+    def _advance(self, token_bytes: bytes) -> None:
+        self._written += token_bytes
         if self._step == "names":
             self._choose_calls()
             return
@@ -198,26 +198,26 @@ class RelayConstraint:
         elif self._step == "calls" and self._stage.ended and self._plan.goes_on(self._written):
             self._offer_names(self._plan.again, self._vocabulary.marked_text(self._plan.more))
 
-    def _offer_names(self, leads: ToolPrefixes, written: bytes) -> bool:
+    def _offer_names(self, leads: ToolPrefixes, prefix: bytes) -> bool:
         """Constrain to the names of tools, behind what is already written; false if that ends within a character."""
-        text = written.replace(b"\xff", b"").decode("utf-8", "replace")
+        text = prefix.replace(b"\xff", b"").decode("utf-8", "replace")
         if text.endswith("\ufffd"):
             return False
-        self._step, self._leads, self._written = "names", leads, written
+        self._step, self._leads, self._written = "names", leads, prefix
         if not self._choose_calls():
             self._stage = self._begin(self._relay.names(text, again=leads is self._plan.again))
         return True
 
     def _choose_calls(self) -> bool:
         """Change to the grammar of the calls, once few tools are possible."""
-        left = self._leads.left(self._written)
-        if len(left) > _FEW_TOOLS and not self._leads.complete(self._written):
+        matching = self._leads.left(self._written)
+        if len(matching) > _FEW_TOOLS and not self._leads.complete(self._written):
             return False
         try:
             text = self._written.replace(b"\xff", b"").decode()
         except UnicodeDecodeError:
             return False
-        self._stage = self._calls(self._leads.names(left), text)
+        self._stage = self._calls(self._leads.names(matching), text)
         self._step, self._written = "calls", b""
         return True
 

@@ -104,8 +104,8 @@ class Logprobs:
         highest = logits.max()
         whole = float(highest) + float(np.log(np.exp(logits - highest).sum(dtype=np.float64)))
 
-        def describe(one: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
-            return TokenLogprob(self._vocabulary.says[one], float(logits[one]) - whole, top)
+        def describe(id: int, top: tuple[TokenLogprob, ...] = ()) -> TokenLogprob:
+            return TokenLogprob(self._vocabulary.says[id], float(logits[id]) - whole, top)
 
         likely = np.argpartition(logits, -self._top)[-self._top :] if self._top else np.zeros(0, np.intp)
         likely = likely[np.argsort(-logits[likely], kind="stable")]
@@ -139,8 +139,8 @@ class Sampler:
         allowed = active.tokens()
         if not len(allowed):
             raise ModelError("the grammar leaves no token to choose from")
-        left = logits[allowed]
-        return int(allowed[self._drawn(left, int(left.argmax()))])
+        candidates = logits[allowed]
+        return int(allowed[self._drawn(candidates, int(candidates.argmax()))])
 
     def _drawn(self, logits: Logits, best: int, active: ActiveConstraint | None = None) -> int:
         top = float(logits[best])

@@ -127,9 +127,9 @@ class Vocabulary(ABC):
             raise PromptTooLong(len(pieces), most, is_least=True)
         for piece in pieces:
             if len(piece) > (enough := _SAMPLED_CHARACTERS * (most + 64)):
-                found = len(self._tokens(piece[:enough].encode())) - 64  # around the cut there may be more than in the whole
-                if found > most:
-                    raise PromptTooLong(found, most, is_least=True)
+                count = len(self._tokens(piece[:enough].encode())) - 64  # around the cut there may be more than in the whole
+                if count > most:
+                    raise PromptTooLong(count, most, is_least=True)
 
     def decode(self, tokens: Iterable[int]) -> list[bytes]:
         tokens = [*tokens]
@@ -152,8 +152,8 @@ class Vocabulary(ABC):
         return self._rank(double), self._rank(single)
 
     def _rank(self, steps: list[tuple[re.Pattern[bytes], int]]) -> Logits:
-        found = (next((rank for pattern, rank in steps if pattern.fullmatch(said)), 0) for said in self.says)
-        return np.fromiter(found, np.float32, self.size)
+        ranks = (next((rank for pattern, rank in steps if pattern.fullmatch(token_bytes)), 0) for token_bytes in self.says)
+        return np.fromiter(ranks, np.float32, self.size)
 
     def marked(self, token: int) -> bytes:
         """The bytes of a token; those of a special one are marked by a leading byte that no text has."""

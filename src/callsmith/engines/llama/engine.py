@@ -37,8 +37,8 @@ def open(
     how many more may wait for admission. `gpu_layers` are on GPUs: None is as many as fit, 0 none.
     """
     if min(context, threads or 1, live) < 1 or min(queue, gpu_layers or 0) < 0:
-        given = f"{context}, {threads} and {live}"
-        raise UsageError(f"context, threads and live must be at least 1, not {given}; queue and gpu_layers at least 0")
+        numbers = f"{context}, {threads} and {live}"
+        raise UsageError(f"context, threads and live must be at least 1, not {numbers}; queue and gpu_layers at least 0")
     weights = Weights(load(), Path(rest).expanduser(), gpu_layers=gpu_layers, context=context)
     sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
     memory = Context(weights, size=context, threads=threads or weights.library.threads, sequences=sequences)

@@ -61,11 +61,11 @@ class CachedTokenize:
         self.address = C.cast(self._callback, C.c_void_p).value or 0
 
     def _find(self, vocabulary: int, text: int, size: int, tokens: int, room: int, adds: bool, reads: bool) -> int:
-        said = C.string_at(text, size)
-        key = vocabulary, said, adds, reads
+        content = C.string_at(text, size)
+        key = vocabulary, content, adds, reads
         known = self._cache.get(key)
         if known is None:
-            pieces = [said] if reads or self._cuts is None else self._cuts.split(said)
+            pieces = [content] if reads or self._cuts is None else self._cuts.split(content)
             known = b"".join(self._tokens(vocabulary, piece, adds, reads) for piece in pieces)
             if size <= _LONGEST:
                 self._cache.put(key, known, size + len(known))
@@ -94,7 +94,9 @@ class GgufVocabulary(Vocabulary):
         self._kinds: list[int] = [self._c.llama_vocab_get_attr(pointer, token) for token in range(self.size)]
         self.ends = frozenset(token for token in range(self.size) if self._c.llama_vocab_is_eog(pointer, token))
         self.special = {
-            token: said.decode("utf-8", "replace") for token, said in enumerate(self.says) if said and self._is_special(token)
+            token: token_bytes.decode("utf-8", "replace")
+            for token, token_bytes in enumerate(self.says)
+            if token_bytes and self._is_special(token)
         }
         self.specials = {text: token for token, text in self.special.items()}
         apart = [self.says[token] for token in self.special if self._kinds[token] & _USER_DEFINED]
@@ -135,8 +137,10 @@ class GgufVocabulary(Vocabulary):
 
     def _is_special(self, token: int) -> bool:
         """Whether the token stands apart from its letters. An added token that is just a word or spaces does not."""
-        kind, said = self._kinds[token], self.says[token]
-        return bool(kind & (_CONTROL | _UNKNOWN)) or bool(kind & _USER_DEFINED and said[:1] == b"<" and said[-1:] == b">")
+        kind, token_bytes = self._kinds[token], self.says[token]
+        return bool(kind & (_CONTROL | _UNKNOWN)) or bool(
+            kind & _USER_DEFINED and token_bytes[:1] == b"<" and token_bytes[-1:] == b">"
+        )
 
 
 class Weights:
@@ -257,9 +261,9 @@ class Context:
         self._c.llama_memory_seq_cp(self._memory, source, target, -1, -1)
 
     def save(self, sequence: int) -> NDArray[np.uint8]:
-        made = np.empty(self._c.llama_state_seq_get_size(self.pointer, sequence), np.uint8)
-        self._c.llama_state_seq_get_data(self.pointer, made.ctypes.data, made.nbytes, sequence)
-        return made
+        state = np.empty(self._c.llama_state_seq_get_size(self.pointer, sequence), np.uint8)
+        self._c.llama_state_seq_get_data(self.pointer, state.ctypes.data, state.nbytes, sequence)
+        return state
 
     def load(self, sequence: int, saved: NDArray[np.uint8]) -> bool:
         """Fill an empty sequence with such a copy. False: there are not enough cells."""

@@ -270,7 +270,7 @@ def _fitting(dll: C.CDLL, name: str, structs: Sequence[type[C.Structure]]) -> ty
         if size in (None, C.sizeof(struct)):
             values = struct.from_buffer_copy(content)
             known = ((field, getattr(values, field), value) for field, value in KNOWN[name].items() if hasattr(values, field))
-            moved = [f"{field} = {found}, not {value}" for field, found, value in known if found != value]
+            moved = [f"{field} = {actual}, not {value}" for field, actual, value in known if actual != value]
             if not moved:
                 return struct
             why = why or moved[0]

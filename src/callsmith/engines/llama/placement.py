@@ -49,19 +49,19 @@ class Header:
 
     def text(self, key: str) -> str:
         """An entry of the metadata, as text; empty if there is none."""
-        found = self.metadata.get(key, "")
-        return str(found) if not isinstance(found, list) else ""
+        value = self.metadata.get(key, "")
+        return str(value) if not isinstance(value, list) else ""
 
     def number(self, key: str, default: int = 0) -> int:
         """A number of this architecture, as in `attention.head_count`; of a list the largest."""
-        found = self.metadata.get(f"{self.metadata.get('general.architecture')}.{key}", default)
-        largest = max(found, default=default) if isinstance(found, list) else found
+        value = self.metadata.get(f"{self.metadata.get('general.architecture')}.{key}", default)
+        largest = max(value, default=default) if isinstance(value, list) else value
         return int(largest)
 
     def numbers(self, key: str, count: int, default: int = 0) -> list[int]:
         """A number for each layer, from a list or from one that holds for all."""
-        found = self.metadata.get(f"{self.metadata.get('general.architecture')}.{key}", default)
-        listed = found if isinstance(found, list) else [found] * count
+        stored = self.metadata.get(f"{self.metadata.get('general.architecture')}.{key}", default)
+        listed = stored if isinstance(stored, list) else [stored] * count
         return [int(value) for value in [*listed, *[default] * count][:count]]
 
     @property
@@ -70,11 +70,11 @@ class Header:
 
     def layer_bytes(self) -> list[int]:
         """The bytes of the weights of each layer."""
-        found = [0] * self.layers
+        sizes = [0] * self.layers
         for name, size in self.tensors.items():
-            if (match := _LAYER.match(name)) and (number := int(match[1])) < len(found):
-                found[number] += size
-        return found
+            if (match := _LAYER.match(name)) and (number := int(match[1])) < len(sizes):
+                sizes[number] += size
+        return sizes
 
 
 def read_header(path: Path) -> Header:
@@ -184,10 +184,10 @@ def gpus(library: Library) -> tuple[Device, ...]:
     if not all(hasattr(c, name) for name in _SIGNATURES):
         return ()
     declare(c, _SIGNATURES)
-    found = [c.ggml_backend_dev_get(number) for number in range(c.ggml_backend_dev_count())]
-    types = {device: c.ggml_backend_dev_type(device) for device in found}
+    devices = [c.ggml_backend_dev_get(number) for number in range(c.ggml_backend_dev_count())]
+    types = {device: c.ggml_backend_dev_type(device) for device in devices}
     wanted = _GPU if _GPU in types.values() else _INTEGRATED
-    return tuple(_device(c, device) for device in found if types[device] == wanted)
+    return tuple(_device(c, device) for device in devices if types[device] == wanted)
 
 
 def _device(c: C.CDLL, device: int) -> Device:

@@ -110,8 +110,8 @@ def try_library(folder: Path, accelerator: str) -> str:
         if not np.isfinite(expected).all() or not expected.any():
             raise Unavailable("what it computes on the processor is no number")
         if devices:
-            found = decode(library, model, gpu=True)
-            if not np.abs(found - expected).max() <= _TOLERANCE * np.abs(expected).max():  # NaN is not
+            logits = decode(library, model, gpu=True)
+            if not np.abs(logits - expected).max() <= _TOLERANCE * np.abs(expected).max():  # NaN is not
                 raise Unavailable("what it computes on the GPU is not what it computes on the processor")
     return ", ".join(map(str, devices)) or "the processor"
 

@@ -206,14 +206,14 @@ def _features(root: Path) -> str:
 def _driver(root: Path, folders: Sequence[Path]) -> str:
     """The version of the NVIDIA driver: the kernel's word for it, else the name of its library, where there is a device."""
     for line in _lines(root / "proc/driver/nvidia/version"):
-        if line.startswith("NVRM") and (found := re.search(r"\s(\d+\.[\d.]+)\s", line)):
-            return found[1]
+        if line.startswith("NVRM") and (match := re.search(r"\s(\d+\.[\d.]+)\s", line)):
+            return match[1]
     if not any((root / "dev" / name).exists() for name in ("nvidiactl", "nvidia0", "dxg")):
         return ""
     for folder in folders:
         for path in folder.glob("libcuda.so.*"):
-            if found := re.fullmatch(r"libcuda\.so\.(\d+\.[\d.]+)", path.name):
-                return found[1]
+            if match := re.fullmatch(r"libcuda\.so\.(\d+\.[\d.]+)", path.name):
+                return match[1]
         if (folder / "libcuda.so.1").exists():
             return "unknown"
     return ""
@@ -226,8 +226,8 @@ def _cards(root: Path) -> tuple[str, ...]:
 
 
 def _vulkan_drivers(root: Path) -> tuple[str, ...]:
-    found = (path.name for place in ("usr/share", "etc", "usr/local/share") for path in root.glob(f"{place}/vulkan/icd.d/*.json"))
-    return tuple(sorted(name for name in found if not name.startswith(_SOFTWARE_RENDERERS)))
+    names = (path.name for place in ("usr/share", "etc", "usr/local/share") for path in root.glob(f"{place}/vulkan/icd.d/*.json"))
+    return tuple(sorted(name for name in names if not name.startswith(_SOFTWARE_RENDERERS)))
 
 
 def _lines(path: Path) -> list[str]:

@@ -140,13 +140,13 @@ class Located:
 
 def locate(machine: Machine | None = None, builds: tuple[Build, ...] = BUILDS) -> Located:
     """The library to use. An installed build that was not proven on this machine yet is proven first, which takes seconds."""
-    named = os.environ.get(VARIABLE)
-    if named and named != PINNED:
-        path = Path(named).expanduser()
-        if found := library_in(path) if path.is_dir() else path if path.is_file() else None:
-            return Located(found, f"{VARIABLE} names it")
+    choice = os.environ.get(VARIABLE)
+    if choice and choice != PINNED:
+        path = Path(choice).expanduser()
+        if chosen_library := library_in(path) if path.is_dir() else path if path.is_file() else None:
+            return Located(chosen_library, f"{VARIABLE} names it")
         raise Unavailable(f"{VARIABLE} names no library: {path}", hint=f"unset it, and {INSTALL}")
-    if named:
+    if choice:
         return Located(pinned_library(), f"{VARIABLE} is {PINNED}")
     machine = machine or this_machine()
     failed: list[str] = []
@@ -177,8 +177,8 @@ def unused_gpu(machine: Machine, builds: tuple[Build, ...] = BUILDS) -> str:
     if not fitting:
         return ""
     whys = {build.name: reason_against(build, machine) or failure_of(build, machine) for build in fitting}
-    if named := os.environ.get(VARIABLE):
-        why = f"{VARIABLE} is {named}"
+    if choice := os.environ.get(VARIABLE):
+        why = f"{VARIABLE} is {choice}"
     elif all(whys.values()):
         why = "; ".join(f"{name}: {reason}" for name, reason in whys.items())
     else:
@@ -202,8 +202,8 @@ def pinned_library() -> Path:
     if spec is None or spec.origin is None:
         raise MissingExtra("llama", "running GGUF files in process")
     for pattern in ("*.so", "*.dylib", "*.pyd"):
-        if found := sorted(Path(spec.origin).parent.glob(f"{PACKAGE}*{pattern[1:]}")):
-            return found[0]
+        if libraries := sorted(Path(spec.origin).parent.glob(f"{PACKAGE}*{pattern[1:]}")):
+            return libraries[0]
     raise Unavailable(f"the {PACKAGE} package holds no library", hint=f"pip install --force-reinstall '{PACKAGE}=={BUILD}'")
 
 

@@ -36,16 +36,16 @@ class Window:
 
     def mask(self, sliding: int | None, like: Tensor, groups: int) -> Tensor:
         """What is added to the score of each query and key: nothing, or minus infinity. Layers that are alike share it."""
-        found = self._masks.get(sliding)
-        if found is None:
+        mask = self._masks.get(sliding)
+        if mask is None:
             places = torch.arange(self.length, device=like.device)
             seen = places <= self.positions[:, :, None]
             if sliding:
                 seen &= places > self.positions[:, :, None] - sliding
             added = torch.zeros(seen.shape, dtype=like.dtype, device=like.device).masked_fill_(~seen, float("-inf"))
-            found = self._masks[sliding] = added[:, None]
+            mask = self._masks[sliding] = added[:, None]
         tokens = self.positions.shape[1]
-        return found if tokens == 1 else found.expand(-1, groups, -1, -1).reshape(found.shape[0], 1, groups * tokens, -1)
+        return mask if tokens == 1 else mask.expand(-1, groups, -1, -1).reshape(mask.shape[0], 1, groups * tokens, -1)
 
 
 _current = local()

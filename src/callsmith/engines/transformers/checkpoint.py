@@ -40,7 +40,7 @@ class TokenizerVocabulary(Vocabulary):
             added_token for added_token in self._json["added_tokens"] if added_token["id"] < size and added_token["content"]
         ]
         self._added: Mapping[int, dict[str, Any]] = {item["id"]: item for item in added}
-        self.special = {token: one["content"] for token, one in self._added.items() if _is_special(one)}
+        self.special = {token: entry["content"] for token, entry in self._added.items() if _is_special(entry)}
         self.specials = {text: token for token, text in self.special.items()}
         self.bos = _number(tokenizer.bos_token_id)
         self.ends = frozenset(token for token in (*ends, _number(tokenizer.eos_token_id)) if 0 <= token < size)
@@ -187,14 +187,14 @@ def _check_layers(config: Any) -> None:
 
 def _read_json(folder: Path, name: str, what: str) -> dict[str, Any]:
     try:
-        found = json.loads((folder / name).read_text(encoding="utf-8"))
+        document = json.loads((folder / name).read_text(encoding="utf-8"))
     except OSError:
         raise Unavailable(f"{folder} has no {name}, {what}", hint="give the folder of a Hugging Face checkpoint") from None
     except ValueError as error:
         raise Unavailable(f"{folder / name} is no JSON: {error}", hint="fetch the checkpoint again") from None
-    if not isinstance(found, dict):
+    if not isinstance(document, dict):
         raise Unavailable(f"{folder / name} is no JSON object", hint="fetch the checkpoint again")
-    return found  # pyright: ignore[reportUnknownVariableType]
+    return document  # pyright: ignore[reportUnknownVariableType]
 
 
 def _ends(config: Any) -> list[int]:
@@ -204,11 +204,11 @@ def _ends(config: Any) -> list[int]:
 
 def _template(tokenizer: Any) -> str | None:
     """The chat template; of several the one for tools."""
-    found = tokenizer.chat_template
-    if isinstance(found, dict):
-        named: dict[str, str] = found  # pyright: ignore[reportUnknownVariableType]
-        return named.get("tool_use") or named.get("default")
-    return found
+    template = tokenizer.chat_template
+    if isinstance(template, dict):
+        templates: dict[str, str] = template  # pyright: ignore[reportUnknownVariableType]
+        return templates.get("tool_use") or templates.get("default")
+    return template
 
 
 def _sampling(generation: Any) -> Sampling:

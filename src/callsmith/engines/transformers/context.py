@@ -161,9 +161,9 @@ class Context:
             parts += [parts[0]] * (_power_of_two(len(parts)) - len(parts))  # twice the same does no harm
             self._replay(self._rows(parts, tokens), tokens, cells, None)
             return
-        found = {part.slot: part for part in parts}
-        count = min(_power_of_two(max(found) + 1), self.slots)
-        parts = [found.get(slot) or _Part(slot, self._ends[slot]) for slot in range(count)]
+        by_slot = {part.slot: part for part in parts}
+        count = min(_power_of_two(max(by_slot) + 1), self.slots)
+        parts = [by_slot.get(slot) or _Part(slot, self._ends[slot]) for slot in range(count)]
         self._replay(self._rows(parts, 1), 1, cells, slice(0, count))
 
     def _rows(self, parts: list[_Part], tokens: int) -> Tensor:
@@ -177,8 +177,8 @@ class Context:
                 row[2 * tokens - size : 2 * tokens] = places
                 row[3 * tokens - size : 3 * tokens] = places
             row[-1] = part.slot
-        made = torch.from_numpy(rows)
-        return made.pin_memory() if self.is_gpu else made
+        tensor = torch.from_numpy(rows)
+        return tensor.pin_memory() if self.is_gpu else tensor
 
     def _run(self, rows: Tensor, tokens: int, cells: int, span: slice | None) -> Window:
         rows = rows.to(self.device, non_blocking=True)

@@ -98,4 +98,4 @@ class MaskFinder:
         long, short = ([matcher for matcher in matchers if wide[matcher[1]] is is_wide] for is_wide in (True, False))
         if not long:
             return short
-        return [one for place, first in enumerate(long) for one in (first, *short[place :: len(long)])]
+        return [item for place, first in enumerate(long) for item in (first, *short[place :: len(long)])]

@@ -85,43 +85,45 @@ class DeviceSampler:
         self.finder.wait()
         outcomes: list[_Outcome] = [None] * len(wanted)
         together: list[_Row] = []
-        for place, (said, row) in enumerate(wanted):
-            assert isinstance(said, Sequence)
+        for place, (sequence, row) in enumerate(wanted):
+            assert isinstance(sequence, Sequence)
             try:
-                outcomes[place] = said.end_early()
+                outcomes[place] = sequence.end_early()
             except Exception as error:  # of its grammar: the other requests go on
                 outcomes[place] = error
-            if outcomes[place] is None and not said.needs_logits:
-                together.append((place, said, self.context.slot_of(row)))
+            if outcomes[place] is None and not sequence.needs_logits:
+                together.append((place, sequence, self.context.slot_of(row)))
         tokens = self._sample(together, outcomes)
         began = time.perf_counter()
-        for (place, said, slot), token in zip(together, tokens, strict=True):
+        for (place, sequence, slot), token in zip(together, tokens, strict=True):
             if outcomes[place] is None:
-                outcomes[place] = self._accept(said, slot, token)
-        going_on = ((said, slot) for place, said, slot in together if isinstance(outcomes[place], list) and not said.finished)
-        self.finder.begin((active, slot) for said, slot in going_on if (active := said.active))
+                outcomes[place] = self._accept(sequence, slot, token)
+        going_on = (
+            (sequence, slot) for place, sequence, slot in together if isinstance(outcomes[place], list) and not sequence.finished
+        )
+        self.finder.begin((active, slot) for sequence, slot in going_on if (active := sequence.active))
         self.timings.accepting += time.perf_counter() - began
         return [
-            self._advance_alone(said, row) if outcome is None else outcome
-            for outcome, (said, row) in zip(outcomes, wanted, strict=True)
+            self._advance_alone(sequence, row) if outcome is None else outcome
+            for outcome, (sequence, row) in zip(outcomes, wanted, strict=True)
         ]
 
-    def _accept(self, said: Sequence, slot: int, token: int) -> list[Piece] | Exception:
+    def _accept(self, sequence: Sequence, slot: int, token: int) -> list[Piece] | Exception:
         try:
             if token == _NO_TOKEN:
                 raise ModelError("the grammar leaves no token to choose from")
-            pieces = said.accept(token)
+            pieces = sequence.accept(token)
             if pieces is not None:
                 return pieces
             logits = self.context.logits_of(slot)
             logits[token] = -np.inf
-            return said.advance(logits)
+            return sequence.advance(logits)
         except Exception as error:  # of its grammar: the other requests go on
             return error
 
-    def _advance_alone(self, said: Generation, row: int) -> list[Piece] | Exception:
+    def _advance_alone(self, generation: Generation, row: int) -> list[Piece] | Exception:
         try:
-            return said.advance(self.context.logits(row))
+            return generation.advance(self.context.logits(row))
         except Exception as error:  # of its grammar or its sampler: the other requests go on
             return error
 
@@ -133,8 +135,8 @@ class DeviceSampler:
         settings = np.zeros((max(slot for _, _, slot in together) + 1, _COLUMNS), np.float32)
         settings[:] = 0, 1, 1, 0, 0, UNMASKED  # of rows that nobody asks for
         self._find_masks(together, settings, outcomes)
-        for _, said, slot in together:
-            sampler = said.sampler
+        for _, sequence, slot in together:
+            sampler = sequence.sampler
             number = sampler.draw() if sampler.temperature > 0 else 0.0
             settings[slot, :5] = sampler.temperature, sampler.top_k, sampler.top_p, math.log(sampler.min_p), number
         logits, began = self.context.all_logits[: len(settings)], time.perf_counter()
@@ -154,10 +156,10 @@ class DeviceSampler:
         return [tokens[slot] for _, _, slot in together]
 
     def _find_masks(self, together: list[_Row], settings: NDArray[np.float32], outcomes: list[_Outcome]) -> None:
-        constrained = [(place, active, said, slot) for place, said, slot in together if (active := said.active)]
+        constrained = [(place, active, sequence, slot) for place, sequence, slot in together if (active := sequence.active)]
         self.finder.find((active, slot) for _, active, _, slot in constrained)
-        for place, active, said, slot in constrained:
-            quote = said.closing_quote
+        for place, active, sequence, slot in constrained:
+            quote = sequence.closing_quote
             settings[slot, 5] = MASKED if quote is None else FIRST_QUOTE + quote
             try:
                 active.check()
@@ -166,11 +168,11 @@ class DeviceSampler:
 
     def _copy_masks(self, rows: int) -> Tensor:
         """The masks on the device. Nothing reads those of the step before any more: its tokens are known."""
-        bits, found = self._bits[:rows], self._host_bits[:rows]
+        bits, host_bits = self._bits[:rows], self._host_bits[:rows]
         if self._copying is None:
-            return bits.copy_(found)
+            return bits.copy_(host_bits)
         with torch.cuda.stream(self._copying):
-            bits.copy_(found, non_blocking=True)
+            bits.copy_(host_bits, non_blocking=True)
         torch.cuda.current_stream(self.context.device).wait_stream(self._copying)
         return bits
 
@@ -190,17 +192,17 @@ def draw(logits: Tensor, settings: NDArray[np.float32], on_device: Tensor) -> Te
         return torch.where(best == float("-inf"), _NO_TOKEN, tokens)
     wide = (settings[:, 1] == 0) & (settings[:, 0] > 0)
     most = min(int(settings[~wide, 1].max(initial=1)), logits.shape[1])
-    values, found = logits.topk(most, dim=-1)
-    tokens = _draw_among(values, found, on_device)
+    values, token_ids = logits.topk(most, dim=-1)
+    tokens = _draw_among(values, token_ids, on_device)
     if wide.any():  # the whole vocabulary: sorted only where top_p asks for it
         rows = torch.from_numpy(np.flatnonzero(wide)).to(logits.device)
         few = logits.index_select(0, rows).double()
-        values, found = few.sort(dim=-1, descending=True) if (settings[wide, 2] < 1).any() else (few, None)
-        tokens.index_copy_(0, rows, _draw_among(values, found, on_device.index_select(0, rows)))
+        values, token_ids = few.sort(dim=-1, descending=True) if (settings[wide, 2] < 1).any() else (few, None)
+        tokens.index_copy_(0, rows, _draw_among(values, token_ids, on_device.index_select(0, rows)))
     return tokens
 
 
-def _draw_among(values: Tensor, found: Tensor | None, numbers: Tensor) -> Tensor:
+def _draw_among(values: Tensor, token_ids: Tensor | None, numbers: Tensor) -> Tensor:
     """Draw among these logits, whose tokens are `found` (None: all of them in order). Sorted, if top_k or top_p are to count."""
     temperature, top_k, top_p, least, number = (numbers[:, column, None] for column in range(5))
     best = values.amax(dim=-1, keepdim=True)
@@ -212,5 +214,5 @@ def _draw_among(values: Tensor, found: Tensor | None, numbers: Tensor) -> Tensor
     enough = (sums < top_p * sums[:, -1:]).sum(dim=-1, keepdim=True).clamp(max=values.shape[1] - 1)
     limit = sums.gather(1, enough)
     drawn = torch.minimum((sums <= number * limit).sum(dim=-1, keepdim=True), enough)
-    tokens = drawn if found is None else found.gather(1, drawn)
+    tokens = drawn if token_ids is None else token_ids.gather(1, drawn)
     return torch.where(best == float("-inf"), _NO_TOKEN, tokens)[:, 0]

@@ -296,9 +296,9 @@ class Upstream:
         """How long to wait before the request is sent again, after so many pauses before; None if it is not."""
         if before >= self.retry_policy.retries or not error.retryable:
             return None
-        asked = error.seconds if isinstance(error, Rejected) else None
-        if asked is not None:
-            return asked if asked <= self.retry_policy.longest_pause else None
+        retry_after = error.seconds if isinstance(error, Rejected) else None
+        if retry_after is not None:
+            return retry_after if retry_after <= self.retry_policy.longest_pause else None
         return min(self.retry_policy.pause * 2**before * random.uniform(0.75, 1.25), self.retry_policy.longest_pause)
 
     async def _json(self, response: "aiohttp.ClientResponse") -> Json:

@@ -72,14 +72,14 @@ def reason_of(error: BaseException) -> str:
 def explanation(text: str) -> str:
     """What a body says about what went wrong, in one line."""
     try:
-        found = json.loads(text)
+        body = json.loads(text)
     except (ValueError, RecursionError):
         title = _TITLE.search(text)
         if title or text.lstrip()[:1] == "<":
             return f"an HTML page ({shorten(' '.join(title[1].split())) if title else 'without a title'})"
         return shorten(" ".join(text.split())) or "nothing"
-    if isinstance(found, dict):
-        fields = cast(dict[str, Any], found)
+    if isinstance(body, dict):
+        fields = cast(dict[str, Any], body)
         for key in ("error", "detail", "message"):
             if fields.get(key):
                 return shorten(reported_error(fields[key]), 1000)

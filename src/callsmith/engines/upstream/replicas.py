@@ -65,7 +65,7 @@ class Replicas:
         usable = [item for item in self.all if self._is_usable(item)]
         open = [item for item in usable if item not in tried]
         if not session:
-            return min(open, key=lambda one: (one.answering, random.random()), default=None)
+            return min(open, key=lambda replica: (replica.answering, random.random()), default=None)
         most = max(_FEW, ceil(_SHARE * (sum(item.answering for item in usable) + 1) / max(1, len(usable))))
 
         def rank(replica: Replica) -> tuple[bool, bytes]:
@@ -117,9 +117,9 @@ class Replicas:
         states = [item.last_error if self._state(item) == "down" else f"{item.url} is {self._state(item)}" for item in self.all]
         _log.warning("no server can be asked now: %s", "; ".join(states))
         counts = Counter(self._state(item) for item in self.all)
-        found = ", ".join(f"{count} {state}" for state, count in counts.items())
+        tally = ", ".join(f"{count} {state}" for state, count in counts.items())
         return Unavailable(
-            f"no server can be asked now: of {len(self.all)}, {found}",
+            f"no server can be asked now: of {len(self.all)}, {tally}",
             retryable=True,
             seconds=max(1.0, min(waits, default=_BUSY[1])),
         )
@@ -152,9 +152,9 @@ def affinity_id(request: Request | Completion) -> str:
     system prompt, the names of the tools and the first message of the user. Callers with different keys never have the same.
     """
     owner = "" if request.caller.startswith(_NO_KEY) else request.caller
-    named = (request.affinity or request.session) if isinstance(request, Request) else request.session
-    if named:
-        return _digest("named", owner, named)
+    id = (request.affinity or request.session) if isinstance(request, Request) else request.session
+    if id:
+        return _digest("named", owner, id)
     if isinstance(request, Request):
         return _digest("begins", owner, *(tool.name for tool in request.tools), "", *_beginning(request.messages))
     begun = request.prompt[:_BEGINNING]
@@ -171,9 +171,9 @@ def _beginning(messages: Iterable[Message]) -> Iterator[str]:
 
 
 def _digest(*parts: str) -> str:
-    made = blake2b(digest_size=16)
+    digest = blake2b(digest_size=16)
     for part in parts:
         data = part.encode("utf-8", "surrogatepass")
-        made.update(b"%d:" % len(data))
-        made.update(data)
-    return made.hexdigest()
+        digest.update(b"%d:" % len(data))
+        digest.update(data)
+    return digest.hexdigest()

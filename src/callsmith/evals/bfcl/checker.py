@@ -56,8 +56,8 @@ class Checker:
 
     async def check_conversation(self, name: str, world: World, turns: Sequence[Sequence[Sequence[Call]]]) -> Verdict:
         """Whether the calls, by turn and step, leave the world as the right ones do. The world of that name ends with it."""
-        made = [[_made(step) for step in turn] for turn in turns]
-        answer = await self.ask({"check": "conversation", "name": name, "world": _world(world), "turns": made})
+        calls = [[_made(step) for step in turn] for turn in turns]
+        answer = await self.ask({"check": "conversation", "name": name, "world": _world(world), "turns": calls})
         return Verdict(answer["valid"], answer["error_type"], answer["error"])
 
     async def ask(self, line: Mapping[str, Any]) -> dict[str, Any]:
@@ -131,7 +131,7 @@ def _function(name: str, parameters: Mapping[str, Json]) -> dict[str, Any]:
         "name": name,
         "parameters": {
             "type": "dict",
-            "properties": {key: _typed(one) for key, one in properties.items()},
+            "properties": {key: _typed(schema) for key, schema in properties.items()},
             "required": parameters.get("required") or [],
         },
     }

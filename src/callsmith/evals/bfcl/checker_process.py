@@ -52,18 +52,22 @@ class Checker:
         self._worlds: Any = importlib.import_module(f"{package}.multi_turn_utils")
         self._conversations: Any = importlib.import_module(f"{package}.multi_turn_checker")
 
-    def answer(self, asked: dict[str, Any]) -> dict[str, Any]:
+    def answer(self, request: dict[str, Any]) -> dict[str, Any]:
         """The answer to a line."""
-        match asked["check"]:
+        match request["check"]:
             case "calls":
-                found = self._check_calls(
-                    asked["functions"], asked["calls"], asked["answers"], self._python, asked["category"], MODEL
+                verdict = self._check_calls(
+                    request["functions"], request["calls"], request["answers"], self._python, request["category"], MODEL
                 )
-                return {"valid": found["valid"], "error_type": found.get("error_type", ""), "error": str(found.get("error", ""))}
+                return {
+                    "valid": verdict["valid"],
+                    "error_type": verdict.get("error_type", ""),
+                    "error": str(verdict.get("error", "")),
+                }
             case "run":
-                return {"results": self._run(asked["name"], asked["world"], asked["calls"])}
+                return {"results": self._run(request["name"], request["world"], request["calls"])}
             case "conversation":
-                return self._judge(asked["name"], asked["world"], asked["turns"])
+                return self._judge(request["name"], request["world"], request["turns"])
             case other:
                 raise ValueError(f"nothing is known of {other!r}")
 
@@ -77,17 +81,17 @@ class Checker:
 
     def _judge(self, name: str, world: dict[str, Any], turns: list[list[list[dict[str, Any]]]]) -> dict[str, Any]:
         """Whether all turns have left the world as the right calls do; the world is forgotten afterwards."""
-        made = [[[_spell(call) for call in step] for step in turn] for turn in turns]
+        spelled = [[[_spell(call) for call in step] for step in turn] for turn in turns]
         row = {"id": world["id"], "initial_config": world["beginning"], "involved_classes": world["classes"]}
         try:
-            found = self._conversations.multi_turn_checker(made, world["gold"], row, "", name)
+            verdict = self._conversations.multi_turn_checker(spelled, world["gold"], row, "", name)
         finally:
             for module in (self._worlds, self._conversations):
                 names: list[str] = list(cast("Any", vars(module)))
                 for known in names:
                     if known.startswith(f"{name}_"):
                         delattr(module, known)
-        return {"valid": found["valid"], "error_type": found.get("error_type", ""), "error": found.get("error_message", "")}
+        return {"valid": verdict["valid"], "error_type": verdict.get("error_type", ""), "error": verdict.get("error_message", "")}
 
 
 def _spell(call: dict[str, Any]) -> str:

@@ -72,15 +72,17 @@ def _question(row: Mapping[str, Any], category: str, answers: Any) -> Case:
 
 def _conversation(row: Mapping[str, Any], category: str, gold: Any, data: Path) -> Case:
     """A conversation. Tools that are missing at first become known in the turn in which the user says so."""
-    documents = [one for name in row["involved_classes"] for one in _documents(data, name)]
+    documents = [document for name in row["involved_classes"] for document in _documents(data, name)]
     missing: dict[str, Any] = row.get("missed_function") or {}
     held_back = {name for names in missing.values() for name in names}
     turns: list[Turn] = []
-    for number, said in enumerate(row["question"]):
+    for number, question in enumerate(row["question"]):
         new = missing.get(str(number), ())
-        found = [document for document in documents if (document["name"] in new if number else document["name"] not in held_back)]
-        messages = _messages(said) or (Message.user(_MORE_TOOLS),)
-        turns.append(Turn(messages, tuple(map(to_tool, found)) if number == 0 or new else ()))
+        offered = [
+            document for document in documents if (document["name"] in new if number else document["name"] not in held_back)
+        ]
+        messages = _messages(question) or (Message.user(_MORE_TOOLS),)
+        turns.append(Turn(messages, tuple(map(to_tool, offered)) if number == 0 or new else ()))
     world = World(row["id"], tuple(row["involved_classes"]), row["initial_config"], tuple(map(tuple, gold)))
     return Case(row["id"], category, tuple(turns), world=world)
 
@@ -96,7 +98,7 @@ def _messages(rows: Sequence[Mapping[str, Any]]) -> tuple[Message, ...]:
 def to_tool(function: Mapping[str, Any]) -> Tool:
     """A function of the benchmark as a tool, as the benchmark itself shows it to models behind an API."""
     parameters = function["parameters"]
-    properties = {name: _schema(one) for name, one in parameters["properties"].items()}
+    properties = {name: _schema(declared) for name, declared in parameters["properties"].items()}
     kept = {key: value for key, value in parameters.items() if key != "optional"}
     schema = {**kept, "type": "object", "properties": properties}
     return Tool(function["name"].replace(".", "_"), function["description"] + _LANGUAGE, schema)
@@ -104,14 +106,14 @@ def to_tool(function: Mapping[str, Any]) -> Tool:
 
 def _schema(value: Mapping[str, Any]) -> dict[str, Any]:
     """A schema in JSON Schema's types. What it has no word for is a string."""
-    schema = {key: one for key, one in value.items() if key != "optional"}
+    schema = {key: item for key, item in value.items() if key != "optional"}
     kind = value.get("type")
     schema["type"] = _TYPES.get(kind or "", "string")
     if kind == "float":
         schema["format"] = "float"
         schema["description"] = value.get("description", "") + _FLOAT
     if isinstance(value.get("properties"), dict):
-        schema["properties"] = {name: _schema(one) for name, one in value["properties"].items()}
+        schema["properties"] = {name: _schema(inner) for name, inner in value["properties"].items()}
     if isinstance(value.get("items"), dict):
         schema["items"] = _schema(value["items"])
     return schema

@@ -107,11 +107,11 @@ def read_case(document: Json) -> Case:
     expect: Expect = row.one_of("expect", _EXPECTS, "calls")
     if (expect == "calls") != bool(answers or calls):
         raise UsageError("`calls` or `answers` belong to a case that expects calls, and to no other")
-    asked = read_request({"messages": row.get("messages"), "tools": row.get("tools")}).request
+    request = read_request({"messages": row.get("messages"), "tools": row.get("tools")}).request
     return Case(
         id,
         category,
-        (Turn(asked.messages, asked.tools),),
+        (Turn(request.messages, request.tools),),
         expect,
         tuple(Call(call.required_text("name"), (call.object("arguments") or Table({})).data) for call in calls),
         _read_answers(answers),

@@ -9,29 +9,30 @@ from callsmith.evals.cases.case import Answers
 _Wanted = TypeVar("_Wanted")
 
 
-def ast_eq(made: Sequence[Call], right: Sequence[Call]) -> bool:
+def ast_eq(calls: Sequence[Call], right: Sequence[Call]) -> bool:
     """Whether the calls are equal: names and arguments, whatever the order of calls and of keys.
 
     >>> ast_eq([Call("add", {"b": 2, "a": 1})], [Call("add", {"a": 1, "b": 2})])
     True
     """
-    return _is_matching(made, right, lambda call, other: call.name == other.name and _is_same(call.arguments, other.arguments))
+    return _is_matching(calls, right, lambda call, other: call.name == other.name and _is_same(call.arguments, other.arguments))
 
 
-def ast_eq_any(made: Sequence[Call], answers: Answers) -> bool:
+def ast_eq_any(calls: Sequence[Call], answers: Answers) -> bool:
     """The same where several values are acceptable: each argument equals one of them, or is left out where "" is among them."""
-    return _is_matching(made, answers, _is_acceptable)
+    return _is_matching(calls, answers, _is_acceptable)
 
 
-def _is_matching(made: Sequence[Call], wanted: Sequence[_Wanted], fits: Callable[[Call, _Wanted], bool]) -> bool:
+def _is_matching(calls: Sequence[Call], wanted: Sequence[_Wanted], fits: Callable[[Call, _Wanted], bool]) -> bool:
     """Whether each call has a wanted one of its own: found by trying, for one call may fit several."""
-    if len(made) != len(wanted):
+    if len(calls) != len(wanted):
         return False
-    if not made:
+    if not calls:
         return True
-    first, rest = made[0], made[1:]
+    first, rest = calls[0], calls[1:]
     return any(
-        fits(first, one) and _is_matching(rest, [*wanted[:place], *wanted[place + 1 :]], fits) for place, one in enumerate(wanted)
+        fits(first, candidate) and _is_matching(rest, [*wanted[:place], *wanted[place + 1 :]], fits)
+        for place, candidate in enumerate(wanted)
     )
 
 
@@ -48,10 +49,11 @@ def _is_acceptable(call: Call, answer: Mapping[str, Mapping[str, Sequence[Json]]
 def _fits(value: Json, acceptable: Json) -> bool:
     """Whether a value is an acceptable one. In an object, each key has a list of acceptable values in its turn."""
     if isinstance(value, Mapping) and isinstance(acceptable, Mapping):
-        given, wanted = cast("Mapping[str, Json]", value), cast("Mapping[str, Json]", acceptable)
-        lists = {key: cast("list[Json]", one) if isinstance(one, list) else [one] for key, one in wanted.items()}
-        return given.keys() <= lists.keys() and all(
-            any(_fits(given[key], value) for value in values) if key in given else "" in values for key, values in lists.items()
+        arguments, wanted = cast("Mapping[str, Json]", value), cast("Mapping[str, Json]", acceptable)
+        lists = {key: cast("list[Json]", choices) if isinstance(choices, list) else [choices] for key, choices in wanted.items()}
+        return arguments.keys() <= lists.keys() and all(
+            any(_fits(arguments[key], value) for value in values) if key in arguments else "" in values
+            for key, values in lists.items()
         )
     if isinstance(value, list) and isinstance(acceptable, list):
         ours, theirs = cast("list[Json]", value), cast("list[Json]", acceptable)

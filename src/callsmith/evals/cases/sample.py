@@ -26,9 +26,9 @@ def sample(
     ranked = sorted(cases, key=lambda case: sha256(f"{seed}:{case.id}".encode()).digest())
     if ids:
         known = {case.id for case in cases}
-        for one in ids:
-            if one not in known:
-                raise UnknownName("case", one, known, field="ids")
+        for id in ids:
+            if id not in known:
+                raise UnknownName("case", id, known, field="ids")
         return [case for case in ranked if case.id in ids]
     chosen: list[Case] = []
     counts = Counter[str]()

@@ -74,8 +74,8 @@ def probe(title: str, *dialects: str, name: str = "") -> Callable[[F], F]:
     """Make a function a probe. Its name is that of the module and of the function."""
 
     def register(function: F) -> F:
-        found = name or f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
-        PROBES.append(Probe(found, title, function, dialects))
+        probe_name = name or f"{function.__module__.rpartition('.')[2]}.{function.__name__}"
+        PROBES.append(Probe(probe_name, title, function, dialects))
         return function
 
     return register
@@ -109,8 +109,8 @@ class ProbeContext:
         `counted`: chat completions are asked to count the tokens of a stream, which not every server lets itself be asked.
         """
         sampling = Sampling(temperature=0.0, seed=1, max_tokens=max_tokens or self.tokens, stop=stop)
-        said = tuple(Message.user(message) if isinstance(message, str) else message for message in messages)
-        request = Request(said, tuple(tools), choice, parallel, sampling, output=output)
+        conversation = tuple(Message.user(message) if isinstance(message, str) else message for message in messages)
+        request = Request(conversation, tuple(tools), choice, parallel, sampling, output=output)
         key = f"{request!r} {stream} {counted} {anew}"
         if key in self._answers:
             self.target.exchanges.append(self._answers[key].exchange)
@@ -200,7 +200,7 @@ def markup(model: str) -> tuple[str, ...]:
     parts = [part for format in _spoken(model) for part in format.parts if isinstance(part, Calls | Thinks)]
     inside = [part.item if isinstance(part, Calls) else () for part in parts]
     edges = [(nodes_of(part.open), nodes_of(part.close), item, item[::-1]) for part, item in zip(parts, inside, strict=True)]
-    markers = [mark for nodes in edges for one in nodes for mark in first_literals(one)]
+    markers = [mark for nodes in edges for node in nodes for mark in first_literals(node)]
     return tuple(dict.fromkeys((*_ENDS, *filter(_is_telling, markers))))
 
 

@@ -18,24 +18,24 @@ MARKS: Final[dict[Verdict, str]] = {"right": "✓", "wrong": "✗", "weak": "~",
 def summary(report: Report) -> list[str]:
     """A line a dialect, and one of all."""
     lines: list[str] = []
-    for name, findings in groupby(report.findings, lambda one: one.dialect.name):
+    for name, findings in groupby(report.findings, lambda finding: finding.dialect.name):
         lines.append(f"{DIALECTS[name].title:<20}{_count(list(findings))}")
     for name in report.unspoken:
         lines.append(f"{DIALECTS[name].title:<20}not spoken here")
     lines.append(f"{'all':<20}{_count(report.findings)}, {report.seconds:.0f} s")
-    return lines + [f"{head:<20}{told}" for head, told in unknown(report).items()]
+    return lines + [f"{head:<20}{remark}" for head, remark in unknown(report).items()]
 
 
 def unknown(report: Report) -> dict[str, str]:
     """What is not known of the server because the check could not be finished."""
-    told = {"stopped": report.stopped} if report.stopped else {}
+    remarks = {"stopped": report.stopped} if report.stopped else {}
     for head, what, names in (
         ("late", "were not answered in time", report.late),
         ("not asked", "were not asked", report.not_asked),
     ):
         if names:
-            told[head] = f"{len(names)} of {len(report.planned)} probes {what}: {', '.join(names)}"
-    return told
+            remarks[head] = f"{len(names)} of {len(report.planned)} probes {what}: {', '.join(names)}"
+    return remarks
 
 
 def _count(findings: list[Finding]) -> str:
@@ -65,22 +65,22 @@ def markdown(report: Report) -> str:
         "| | right | wrong | not done by the model | not found out |",
         "|---|--:|--:|--:|--:|",
     ]
-    for name, findings in groupby(report.findings, lambda one: one.dialect.name):
+    for name, findings in groupby(report.findings, lambda finding: finding.dialect.name):
         counts = Counter(finding.verdict for finding in findings)
         lines.append(f"| {DIALECTS[name].title} | {' | '.join(str(counts[column]) for column in columns)} |")
     lines += [f"| {DIALECTS[name].title} | not spoken | | | |" for name in report.unspoken]
-    missing = [line for head, told in unknown(report).items() for line in ("", f"{head.capitalize()}: {in_markdown(told)}.")]
+    missing = [line for head, remark in unknown(report).items() for line in ("", f"{head.capitalize()}: {in_markdown(remark)}.")]
     lines += missing
     seen: dict[tuple[str, str], list[Finding]] = {}
-    for one in report.of("wrong", "weak"):
-        seen.setdefault((MARKS[one.verdict], one.probe.name), []).append(one)
+    for problem in report.of("wrong", "weak"):
+        seen.setdefault((MARKS[problem.verdict], problem.probe.name), []).append(problem)
     if not seen:
         return "\n".join(lines if missing else [*lines, "", "Nothing is wrong."]) + "\n"
     lines += ["", "| | probe | in | what should hold | what was found |", "|---|---|---|---|---|"]
-    for (mark, name), found in seen.items():
-        where = ", ".join(item.dialect.name for item in found)
-        reason = in_markdown(found[0].reason, _LONGEST_REASON)
-        lines.append(f"| {mark} | `{name}` | {where} | {found[0].probe.title} | {reason} |")
+    for (mark, name), same in seen.items():
+        where = ", ".join(item.dialect.name for item in same)
+        reason = in_markdown(same[0].reason, _LONGEST_REASON)
+        lines.append(f"| {mark} | `{name}` | {where} | {same[0].probe.title} | {reason} |")
     return "\n".join(lines) + "\n"
 
 

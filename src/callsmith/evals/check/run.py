@@ -143,16 +143,16 @@ async def check(
             )
         report.server = identify(listed, target.exchanges)
         report.dialects = [context.dialect.name for context in contexts]
-        suitable = [(context, one) for context in contexts for one in known_probes() if one.is_for(context.dialect)]
-        chosen = [(context, one) for context, one in suitable if _is_wanted(context, one, only)]
+        suitable = [(context, probe) for context in contexts for probe in known_probes() if probe.is_for(context.dialect)]
+        chosen = [(context, probe) for context, probe in suitable if _is_wanted(context, probe, only)]
         if not chosen:
             raise UsageError(f"no probe is called {', '.join(only)}; --list lists them", field="only")
-        report.planned = [f"{context.dialect.name}.{one.name}" for context, one in chosen]
+        report.planned = [f"{context.dialect.name}.{probe.name}" for context, probe in chosen]
         if on_start is not None:
             on_start(report)
         late = 0
-        for context, one in chosen:
-            finding, ended = await _run(context, one, repeat)
+        for context, probe in chosen:
+            finding, ended = await _run(context, probe, repeat)
             report.findings.append(finding)
             report.seconds = time.perf_counter() - began
             if on_finding is not None:
@@ -167,34 +167,34 @@ async def check(
     return report
 
 
-def _is_wanted(context: ProbeContext, one: Probe, only: Collection[str]) -> bool:
-    names = (one.name, f"{context.dialect.name}.{one.name}")
+def _is_wanted(context: ProbeContext, probe: Probe, only: Collection[str]) -> bool:
+    names = (probe.name, f"{context.dialect.name}.{probe.name}")
     return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
 
 
-async def _run(context: ProbeContext, one: Probe, repeat: int) -> tuple[Finding, Exception | None]:
+async def _run(context: ProbeContext, probe: Probe, repeat: int) -> tuple[Finding, Exception | None]:
     """The probe, as often as it is to be run; the worst of what it finds is told. And what the last run has ended with."""
     order: tuple[Verdict, ...] = ("skipped", "right", "weak", "wrong")
-    worst, counts, began = Finding(one, context.dialect, "skipped"), Counter[Verdict](), time.perf_counter()
+    worst, counts, began = Finding(probe, context.dialect, "skipped"), Counter[Verdict](), time.perf_counter()
     ended: Exception | None = None
     for number in range(repeat):
         own = context if number == 0 else ProbeContext(context.target, context.dialect, context.model, context.tokens)
         context.target.exchanges = []
-        verdict, ended = await _verdict(own, one)
+        verdict, ended = await _verdict(own, probe)
         counts[verdict] += 1
         if number == 0 or order.index(verdict) > order.index(worst.verdict):
             seen = tuple(exchange.view() for exchange in context.target.exchanges[-4:])
-            worst = Finding(one, context.dialect, verdict, str(ended or ""), seen)
+            worst = Finding(probe, context.dialect, verdict, str(ended or ""), seen)
         if isinstance(ended, Gone | Late):
             break
     seconds = time.perf_counter() - began
     late = isinstance(ended, Late)
-    return Finding(one, context.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts, late), ended
+    return Finding(probe, context.dialect, worst.verdict, worst.reason, worst.exchanges, seconds, counts, late), ended
 
 
-async def _verdict(context: ProbeContext, one: Probe) -> tuple[Verdict, Exception | None]:
+async def _verdict(context: ProbeContext, probe: Probe) -> tuple[Verdict, Exception | None]:
     try:
-        await one.run(context)
+        await probe.run(context)
     except Wrong as error:
         return "wrong", error
     except ModelFault as error:

@@ -62,10 +62,10 @@ def call_row(call: Call) -> CallRow:
 
 def case_digest(case: Case) -> str:
     """What tells a case from another of the same id."""
-    said = [[(message.role, message.content) for message in turn.messages] for turn in case.turns]
+    messages = [[(message.role, message.content) for message in turn.messages] for turn in case.turns]
     tools = [[(tool.name, tool.description, tool.parameters) for tool in turn.tools] for turn in case.turns]
     right = [case.expect, [call_row(call) for call in case.calls], list(case.answers)]
-    return sha256(json.dumps([said, tools, right], sort_keys=True, default=dict).encode()).hexdigest()[:12]
+    return sha256(json.dumps([messages, tools, right], sort_keys=True, default=dict).encode()).hexdigest()[:12]
 
 
 class Records:
@@ -109,8 +109,8 @@ class Records:
 
     def done(self, case: Case, setup: str) -> Record | None:
         """The record of a case that need not be asked again: it has an answer, and is still the same case."""
-        found = self._found.get((case.id, setup))
-        return found if found and not found.error and found.digest == case_digest(case) else None
+        record = self._found.get((case.id, setup))
+        return record if record and not record.error and record.digest == case_digest(case) else None
 
     def all(self) -> list[Record]:
         """All records."""
@@ -139,12 +139,12 @@ def read_records(folder: Path) -> list[Record]:
     """The records in a folder, which is only read."""
     if not (folder / RECORDS).is_file():
         raise UsageError(f"there are no results in {folder}", field="folder")
-    found: dict[tuple[str, str], Record] = {}
+    records: dict[tuple[str, str], Record] = {}
     for line in (folder / RECORDS).read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
             record = read_record(json.loads(line))
-            found[record.case, record.setup] = record
-    return list(found.values())
+            records[record.case, record.setup] = record
+    return list(records.values())
 
 
 def read_plan(folder: Path) -> dict[str, Any]:

@@ -73,11 +73,11 @@ NAMED: Final = {
 
 def read_setups(texts: Iterable[str]) -> list[Setup]:
     """Setups by their names, or as `name=choice:auto,constrained:yes`, which may begin with the name of another one."""
-    found = [_read(text) for text in texts]
-    names = [setup.name for setup in found]
+    setups = [_read(text) for text in texts]
+    names = [setup.name for setup in setups]
     if len(set(names)) != len(names):
         raise UsageError("two setups have the same name", field="setup")
-    return found
+    return setups
 
 
 def _read(text: str) -> Setup:

@@ -28,7 +28,7 @@ _STYLE = (
 
 def write_reports(folder: Path, records: Sequence[Record], plan: Mapping[str, Any]) -> dict[str, Scores]:
     """Write results.json, report.md and report.html into the folder; returns the scores by setup."""
-    scores = {setup: score(setup, found) for setup, found in by_setup(records).items()}
+    scores = {setup: score(setup, setup_records) for setup, setup_records in by_setup(records).items()}
     comparisons = all_comparisons(records)
     document = {
         "run": plan,
@@ -45,7 +45,7 @@ def write_reports(folder: Path, records: Sequence[Record], plan: Mapping[str, An
 def all_comparisons(records: Sequence[Record]) -> list[Comparison]:
     """Each setup against each that comes before it, as far as they share cases."""
     setups = by_setup(records)
-    cases = {setup: {(record.case, record.digest) for record in found} for setup, found in setups.items()}
+    cases = {setup: {(record.case, record.digest) for record in setup_records} for setup, setup_records in setups.items()}
     return [compare(records, one, two) for one, two in combinations(setups, 2) if cases[one] & cases[two]]
 
 
@@ -79,7 +79,7 @@ def categories_table(scores: Iterable[Scores]) -> Table:
 
 def comparison_table(comparison: Comparison) -> Table:
     """The differences of a comparison: overall, by group, by category."""
-    groups = [(f"{name} (group)" if name in comparison.categories else name, one) for name, one in comparison.groups.items()]
+    groups = [(f"{name} (group)" if name in comparison.categories else name, pair) for name, pair in comparison.groups.items()]
     heads = ["", "n", "difference", "95 %", "p", "gained", "lost"]
     return heads, [_pair_row(*row) for row in (("all", comparison.overall), *groups, *comparison.categories.items())]
 
@@ -147,11 +147,11 @@ def _html(sections: Sequence[Section], scores: Mapping[str, Scores], comparisons
 
 
 def _plot(title: str, scores: Mapping[str, Scores], kind: str) -> str:
-    shares: dict[str, dict[str, Share]] = {setup: getattr(one, kind) for setup, one in scores.items()}
-    names = list(dict.fromkeys(name for found in shares.values() for name in found))
+    shares: dict[str, dict[str, Share]] = {setup: getattr(setup_scores, kind) for setup, setup_scores in scores.items()}
+    names = list(dict.fromkeys(name for by_name in shares.values() for name in by_name))
     if not names:
         return ""
-    rows = {setup: [_bar(found.get(name)) for name in names] for setup, found in shares.items()}
+    rows = {setup: [_bar(by_name.get(name)) for name in names] for setup, by_name in shares.items()}
     return bars(title, names, rows, " %", top=100.0)
 
 

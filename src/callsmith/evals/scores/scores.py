@@ -37,11 +37,11 @@ class Scores:
     @property
     def groups(self) -> dict[str, Share]:
         """The benchmark's groups, as far as there are cases of them: all cases of a group count the same."""
-        found = {
+        shares = {
             name: _sum(self.categories[member] for member in members if member in self.categories)
             for name, members in GROUPS.items()
         }
-        return {name: share for name, share in found.items() if share.n}
+        return {name: share for name, share in shares.items() if share.n}
 
     @property
     def calls(self) -> Share:
@@ -112,15 +112,15 @@ def score(setup: str, records: Sequence[Record]) -> Scores:
 
 def by_setup(records: Iterable[Record]) -> dict[str, list[Record]]:
     """The records of each setup, in the order in which setups first come."""
-    found: dict[str, list[Record]] = {}
+    setups: dict[str, list[Record]] = {}
     for record in records:
-        found.setdefault(record.setup, []).append(record)
-    return found
+        setups.setdefault(record.setup, []).append(record)
+    return setups
 
 
 def _categories(records: Iterable[Record]) -> list[str]:
-    found = dict.fromkeys(record.category for record in records)
-    return [name for name in _ORDER if name in found] + [name for name in found if name not in _ORDER]
+    names = dict.fromkeys(record.category for record in records)
+    return [name for name in _ORDER if name in names] + [name for name in names if name not in _ORDER]
 
 
 def _share(right: Sequence[bool | None]) -> Share:
@@ -149,8 +149,8 @@ class Comparison:
             "first": self.first,
             "second": self.second,
             "overall": _pair_json(self.overall),
-            "groups": {name: _pair_json(one) for name, one in self.groups.items()},
-            "categories": {name: _pair_json(one) for name, one in self.categories.items()},
+            "groups": {name: _pair_json(pair) for name, pair in self.groups.items()},
+            "categories": {name: _pair_json(pair) for name, pair in self.categories.items()},
             "gains": list(self.gains),
             "losses": list(self.losses),
         }
@@ -172,8 +172,8 @@ def compare(records: Sequence[Record], first: str, second: str) -> Comparison:
         first,
         second,
         _pair(pairs),
-        {name: _pair(found) for name, found in groups.items() if found},
-        {name: _pair(found) for name, found in categories.items()},
+        {name: _pair(pairs_of_name) for name, pairs_of_name in groups.items() if pairs_of_name},
+        {name: _pair(pairs_of_name) for name, pairs_of_name in categories.items()},
         gains=tuple(sorted(two.case for one, two in pairs if two.is_right and not one.is_right)),
         losses=tuple(sorted(two.case for one, two in pairs if one.is_right and not two.is_right)),
     )
@@ -181,10 +181,10 @@ def compare(records: Sequence[Record], first: str, second: str) -> Comparison:
 
 def find_setup(name: str, known: Sequence[str] | dict[str, Any]) -> str:
     """The setup of this name, or the only one whose name ends so."""
-    found = [item for item in known if item == name] or [item for item in known if item.endswith(f"/{name}")]
-    if len(found) != 1:
+    matching = [item for item in known if item == name] or [item for item in known if item.endswith(f"/{name}")]
+    if len(matching) != 1:
         raise UnknownName("setup", name, known, field="setup")
-    return found[0]
+    return matching[0]
 
 
 def _pair(pairs: Sequence[tuple[Record, Record]]) -> Paired:

@@ -88,8 +88,12 @@ class Tuning:
         }
 
     def _way_json(self, way: Way) -> dict[str, Any]:
-        found = {name: share_json(share) for name, share in self.shares(way).items()}
-        return {"threshold": way.threshold, "tuning": round(way.value, 5), "held_out": {**way.scores.as_json(), "shares": found}}
+        share_documents = {name: share_json(share) for name, share in self.shares(way).items()}
+        return {
+            "threshold": way.threshold,
+            "tuning": round(way.value, 5),
+            "held_out": {**way.scores.as_json(), "shares": share_documents},
+        }
 
 
 def expected(cases: Iterable[Case]) -> dict[str, Expect]:
@@ -99,13 +103,13 @@ def expected(cases: Iterable[Case]) -> dict[str, Expect]:
 
 def choose(records: Mapping[str, Sequence[Record]], expects: Expects) -> Tuning:
     """Choose among tool prompts, by their names, each with the records of the same cases."""
-    every = {name: [record for record in found if record.case in expects] for name, found in records.items()}
-    shared = set[str].intersection(*({record.case for record in found} for found in every.values()))
+    every = {name: [record for record in way_records if record.case in expects] for name, way_records in records.items()}
+    shared = set[str].intersection(*({record.case for record in way_records} for way_records in every.values()))
     tuning, held_out = split({case: expects[case] for case in shared})
     ways: list[Way] = []
-    for name, found in every.items():
-        threshold, value = best_threshold([record for record in found if record.case in tuning], expects)
-        kept = [record for record in found if record.case in held_out]
+    for name, way_records in every.items():
+        threshold, value = best_threshold([record for record in way_records if record.case in tuning], expects)
+        kept = [record for record in way_records if record.case in held_out]
         ways.append(Way(name, threshold, float(value), tuple(at_threshold(kept, threshold, expects))))
     best = max(ways, key=lambda way: (way.value, way.prompt == TEMPLATE, -_prompt_tokens(every[way.prompt])))
     return Tuning(tuple(ways), best, expects, len(tuning), len(held_out))
@@ -169,12 +173,12 @@ def _at_threshold(record: Record, threshold: float | None, expect: Expect) -> Re
 
 def shares(records: Sequence[Record], expects: Expects) -> dict[str, Share]:
     """How many cases with right calls are right, how many others are left alone, and the groups of both."""
-    found: dict[str, Share] = {"right calls": Share(0, 0), "left alone": Share(0, 0)}
+    totals: dict[str, Share] = {"right calls": Share(0, 0), "left alone": Share(0, 0)}
     for record in records:
-        one = Share(int(record.is_right), 1)
+        share = Share(int(record.is_right), 1)
         for name in ("left alone" if expects[record.case] == "no_call" else "right calls", _group(record, expects)):
-            found[name] = found.get(name, Share(0, 0)) + one
-    return found
+            totals[name] = totals.get(name, Share(0, 0)) + share
+    return totals
 
 
 def _weights(records: Sequence[Record], expects: Expects) -> dict[str, Fraction]:
@@ -210,16 +214,16 @@ def _prompt_tokens(records: Sequence[Record]) -> float:
 def ways_table(tuning: Tuning) -> Table:
     """Each way on the held-out half."""
     shares = [tuning.shares(way) for way in tuning.ways]
-    names = list(dict.fromkeys(name for found in shares for name in found))
+    names = list(dict.fromkeys(name for way_shares in shares for name in way_shares))
     heads = ["tool prompt", "threshold", *names, "schema-valid calls", "errors", "prompt tokens", "tokens", "seconds"]
     return heads, [
         [
             way.prompt,
             "–" if way.threshold is None else f"{way.threshold:g}",
-            *(show_share(found.get(name)) for name in names),
+            *(show_share(way_shares.get(name)) for name in names),
             *_costs(way),
         ]
-        for way, found in zip(tuning.ways, shares, strict=True)
+        for way, way_shares in zip(tuning.ways, shares, strict=True)
     ]
 
 

@@ -109,8 +109,8 @@ def _choice(choice: Choices, where: str) -> Node:
     literals = tuple(text[0] for text in texts if len(text) == 1 and isinstance(text[0], str))
     if len(literals) != len([text for text in texts if text]):
         raise UsageError(f"{where}: alternatives must be plain literals", field=where)
-    found = OneOf(literals)
-    return Opt((found,), write=True) if choice.optional or len(literals) < len(texts) else found
+    node = OneOf(literals)
+    return Opt((node,), write=True) if choice.optional or len(literals) < len(texts) else node
 
 
 class _Parser:
@@ -139,8 +139,8 @@ class _Parser:
         return (*ways, tuple(items))
 
     def _item(self) -> Iterator[Item]:
-        if found := SPACE.match(self.pattern, self.at):
-            yield self._space(found)
+        if match := SPACE.match(self.pattern, self.at):
+            yield self._space(match)
         elif self.pattern[self.at] == "(":
             yield self._group()
         elif self.pattern[self.at] in "$^" or self.pattern.startswith((r"\Z", r"\A", r"\b"), self.at):
@@ -156,10 +156,10 @@ class _Parser:
             else:
                 yield literal
 
-    def _space(self, found: "re.Match[str]") -> Item:
-        self.at = found.end()
-        repeated, exact = self._repeat(), {"\\n": "\n", "\\t": "\t"}.get(found[0], found[0])
-        if found[0].endswith(("s", "]")):
+    def _space(self, match: "re.Match[str]") -> Item:
+        self.at = match.end()
+        repeated, exact = self._repeat(), {"\\n": "\n", "\\t": "\t"}.get(match[0], match[0])
+        if match[0].endswith(("s", "]")):
             return Space(" " if repeated.startswith("+") or not repeated else "\n")
         return Space(exact) if repeated else exact
 
@@ -171,9 +171,9 @@ class _Parser:
         return ESCAPES.get(self.pattern[self.at - 1], self.pattern[self.at - 1])
 
     def _repeat(self) -> str:
-        found = REPEATED.match(self.pattern, self.at)
-        self.at = found.end() if found else self.at
-        return found[0] if found else ""
+        match = REPEATED.match(self.pattern, self.at)
+        self.at = match.end() if match else self.at
+        return match[0] if match else ""
 
     def _any_word(self) -> Item:
         """A class of characters outside a named group: text without meaning. Escapes such as `\\n` are characters."""
@@ -187,9 +187,9 @@ class _Parser:
 
     def _group(self) -> Item:
         start = self.at
-        if found := re.compile(r"\(\?P?<(\w+)>").match(self.pattern, start):
-            return self._named(found)
-        if found := re.compile(r"\(\?[=!<]").match(self.pattern, start):
+        if match := re.compile(r"\(\?P?<(\w+)>").match(self.pattern, start):
+            return self._named(match)
+        if match := re.compile(r"\(\?[=!<]").match(self.pattern, start):
             inner = self._inside(start)
             if not self.pattern.startswith("(?=", start):
                 return Ahead("")
@@ -202,11 +202,11 @@ class _Parser:
             raise self.refused(self.pattern[start : self.at])
         return Choices(ways, optional=bool(repeated))
 
-    def _named(self, found: "re.Match[str]") -> Item:
-        name = found[1]
+    def _named(self, match: "re.Match[str]") -> Item:
+        name = match[1]
         if name not in GROUPS:
             raise self.refused(f"the group {name}")
-        inner = self._inside(found.start()).partition(">")[2]
+        inner = self._inside(match.start()).partition(">")[2]
         if name == "type":
             self.types = tuple(re.findall(r"\w+", inner))
         if name == "id" and "(?P<name>" in inner:

@@ -51,8 +51,8 @@ def format_from_response_template(template: Any, name: str = "response-template"
     table = Table.of(template, "response_template").check_keys(TEMPLATE_KEYS)
     if table.data.get("version", 1) != 1:
         raise error_at("response_template", f"version {table.get('version')!r} is not known; 1 is")
-    written = table.required_object("fields")
-    fields = {key: _read_field(written.required_object(key)) for key in written.data}
+    field_table = table.required_object("fields")
+    fields = {key: _read_field(field_table.required_object(key)) for key in field_table.data}
     if "tool_calls" not in fields:
         raise error_at("response_template.fields", "there are no `tool_calls`, so it says nothing of how calls are written")
     parts: list[Part] = [_read_calls(fields["tool_calls"])]
@@ -194,7 +194,7 @@ def _read_calls(field: _Field) -> Calls:
 def _closing_separator(field: _Field) -> str:
     """What stands between calls, where the closing pattern has it: a separator, or white space behind the call."""
     ending = _section_end(field)
-    parted = [found for way in (ending.ways if ending else ()) if (found := _separator(way)).strip()]
+    parted = [separator for way in (ending.ways if ending else ()) if (separator := _separator(way)).strip()]
     ways = field.close.ways if field.close else ()
     return parted[0] if parted else "\n" if any(isinstance(way[-1], Space) for way in ways if way) else ""
 
@@ -257,11 +257,11 @@ def _trim(nodes: Nodes) -> Nodes:
 def _envelope(opener: Nodes, body: Nodes, closer: Nodes) -> Nodes:
     """The call as an object, where the patterns spell one around the name and the arguments; else nothing."""
     text = "".join("\0" if node is NAME else node if isinstance(node, str) else "\1" for node in opener)
-    found = re.fullmatch(r'(.*?)\{\s*"(\w+)"\s*:\s*"\0"\s*,\s*"(\w+)"\s*:\s*', text, re.DOTALL)
+    match = re.fullmatch(r'(.*?)\{\s*"(\w+)"\s*:\s*"\0"\s*,\s*"(\w+)"\s*:\s*', text, re.DOTALL)
     last = closer[0] if closer and isinstance(closer[0], str) else ""
-    if not found or "\1" in text or body != (ARGS,) or not last.startswith("}"):
+    if not match or "\1" in text or body != (ARGS,) or not last.startswith("}"):
         return ()
-    literals = (*((found[1],) if found[1] else ()), Obj(((found[2], NAME), (found[3], ARGS))), last[1:], *closer[1:])
+    literals = (*((match[1],) if match[1] else ()), Obj(((match[2], NAME), (match[3], ARGS))), last[1:], *closer[1:])
     return tuple(node for node in literals if node != "")
 
 
@@ -300,9 +300,9 @@ def _paths(field: _Field) -> dict[str, str]:
     function = transform.get("function")
     if function == "{content}":
         function = {key: f"{{content.{key}}}" for key in ("name", "arguments")}
-    found = dict(Table.of(function, f"{where}.function").check_keys(("name", "arguments")).data)
-    found |= {"id": transform["id"]} if "id" in transform else {}
-    paths = {key: re.fullmatch(r"\{([\w.]+)\}", value) for key, value in found.items() if isinstance(value, str)}
-    if len(paths) < len(found) or not all(paths.values()) or not {"name", "arguments"} <= paths.keys():
+    members = dict(Table.of(function, f"{where}.function").check_keys(("name", "arguments")).data)
+    members |= {"id": transform["id"]} if "id" in transform else {}
+    paths = {key: re.fullmatch(r"\{([\w.]+)\}", value) for key, value in members.items() if isinstance(value, str)}
+    if len(paths) < len(members) or not all(paths.values()) or not {"name", "arguments"} <= paths.keys():
         raise error_at(where, "name, arguments and id must each be one placeholder, as `{content}` or `{name}`")
     return {key: path[1] for key, path in paths.items() if path}

@@ -320,8 +320,8 @@ def _literal(text: str, exact_start: bool, exact_end: bool) -> str:
 
 def _escape(text: str) -> str:
     """A text as a regular expression."""
-    named = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
-    return "".join(named.get(item) or (f"\\{item}" if item in SPECIAL else item) for item in text)
+    escapes = {"\n": r"\n", "\t": r"\t", "\r": r"\r"}
+    return "".join(escapes.get(item) or (f"\\{item}" if item in SPECIAL else item) for item in text)
 
 
 def _optional(pattern: str) -> str:

@@ -54,7 +54,7 @@ def detect(template: Template, formats: Iterable[Format]) -> Evidence | None:
         return None
     rendered: _Rendered = {}
     evidence = (_evidence(template, format, rendered) for format in formats)
-    return max(filter(None, evidence), key=lambda one: one.rank, default=None)
+    return max(filter(None, evidence), key=lambda item: item.rank, default=None)
 
 
 def shows_reasoning(format: Format, template_source: str) -> bool:
@@ -77,11 +77,11 @@ def _evidence(template: Template, format: Format, rendered: _Rendered) -> Eviden
 def _renderings(template: Template, format: Format, calls: tuple[Call, ...]) -> Iterator[str]:
     """The turn with these calls as the template renders it: alone, then followed by their results."""
     try:
-        asked = prompt_for(Request((QUESTION,)), TOOLS, template, format)
+        prompt = prompt_for(Request((QUESTION,)), TOOLS, template, format)
         for more in ((), ANSWERS[: len(calls)]):
             messages = QUESTION, Message.assistant(calls=calls), *more
             answered = prompt_for(Request(messages), TOOLS, template, format)
-            before = asked.text[: len(asked.text) - len(asked.opened)]
+            before = prompt.text[: len(prompt.text) - len(prompt.opened)]
             yield answered.text.removeprefix(before).removesuffix(answered.opened)
     except CallsmithError:
         return
@@ -102,8 +102,8 @@ def _similarity(format: Format, calls: tuple[Call, ...], text: str) -> int:
     bare = tuple(Call(call.name, call.arguments) for call in calls)
     fitted = tuple(Call(call.name, call.arguments, fit_id(call.id, format.ids)) for call in calls)
     ways = [[way] if together else [(call,) for call in way] for way in (fitted, bare) for together in (True, False)]
-    written = [[write(format, item) for item in way] for way in ways]
+    spellings = [[write(format, item) for item in way] for way in ways]
     without_space = "".join(text.split())
-    if any(all(item in text for item in way) for way in written):
+    if any(all(item in text for item in way) for way in spellings):
         return 2
-    return int(any(all("".join(item.split()) in without_space for item in way) for way in written))
+    return int(any(all("".join(item.split()) in without_space for item in way) for way in spellings))

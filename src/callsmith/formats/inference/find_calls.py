@@ -54,12 +54,12 @@ def find_calls(
     thinks = tuple(dict.fromkeys(part for format in chain for part in format.parts if isinstance(part, Thinks)))
     chain = [replace(format, parts=tuple(dict.fromkeys((*thinks, *format.parts)))) for format in chain]
     plain = parse(Format("text", thinks), text)
-    found, empty = next(_attempts(chain, text, plain, tools, recover=recover), None), _empty(names)
-    if found is None:
+    attempt, empty = next(_attempts(chain, text, plain, tools, recover=recover), None), _empty(names)
+    if attempt is None:
         return FoundCalls((), _said(chain, text, tools, empty), False)
-    named = [replace(call, id=call.id or f"{call.name}_{index}") for index, call in enumerate(found.calls)]
+    calls = [replace(call, id=call.id or f"{call.name}_{index}") for index, call in enumerate(attempt.calls)]
     edges = re.compile(rf"^(?:{empty}\s*)+|(?:\s*{empty})+$")
-    return FoundCalls(tuple(named), edges.sub("", found.content.strip()).strip(), True)
+    return FoundCalls(tuple(calls), edges.sub("", attempt.content.strip()).strip(), True)
 
 
 def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[Tool, ...], *, recover: bool) -> Iterator[Parsed]:
@@ -76,7 +76,7 @@ def _attempts(chain: Sequence[Format], text: str, plain: Parsed, tools: tuple[To
     whole = readings(chain, text, only_known=False)
     if first := next(whole, None):  # another format may know what is left over for one of its markers
         others = [item for item in whole if item.calls == first.calls] if first.content.strip() else []
-        yield min((first, *others), key=lambda one: len(one.content))
+        yield min((first, *others), key=lambda candidate: len(candidate.content))
     yield from readings((*chain, json), plain.content, only_known=False)
     yield from readings(by_name, plain.content, only_known=True)
     if fence := FENCED.fullmatch(plain.content.strip()):

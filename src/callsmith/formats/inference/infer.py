@@ -176,8 +176,8 @@ def _envelope(item: str) -> tuple[str, Obj, str] | None:
     """The JSON object around name and arguments, and the text before and after it."""
     text = item.replace(MASK[Hole.ARGS], json.dumps(MASK[Hole.ARGS], ensure_ascii=False))
     for start, value, end in reversed(list(find_json_objects(text))):
-        fields = tuple(_field(key, one) for key, one in value.items())
-        holes = {one for field in fields if field for one in field}
+        fields = tuple(_field(key, member) for key, member in value.items())
+        holes = {hole for field in fields if field for hole in field}
         if None not in fields and {Hole.NAME, Hole.ARGS} <= holes:
             return text[:start], Obj(tuple(field for field in fields if field)), text[end:]
     return None
@@ -196,10 +196,10 @@ def _thinks(rendered: RenderedTurns, lead: str) -> Thinks | None:
         open, close = rendered.reasoning_markers
         return Thinks(lead + open, close)
     source = rendered.template.source + rendered.opened
-    for found in REASONING.finditer(source):
-        close = f"</{found[1]}>" if found[1] else f"[/{found[2]}]"
+    for match in REASONING.finditer(source):
+        close = f"</{match[1]}>" if match[1] else f"[/{match[2]}]"
         if close in source:
-            return Thinks(found[0], close)
+            return Thinks(match[0], close)
     return None
 
 
@@ -223,11 +223,11 @@ def _misread(rendered: RenderedTurns, format: Format, probe: ProbeTurn, lead: st
     if text is None:
         return None
     events = read(format, text, TOOLS, lead)
-    found, expected = calls_in(events), [(call.name, dict(call.arguments)) for call in probe.calls]
-    if found != expected:
-        return f"the turn {text!r} is read as {found}"
-    left = text_in(events).strip()
-    return f"of the turn {text!r}, {left!r} is left as text" if left and format.calls.most is None else None
+    calls, expected = calls_in(events), [(call.name, dict(call.arguments)) for call in probe.calls]
+    if calls != expected:
+        return f"the turn {text!r} is read as {calls}"
+    rest = text_in(events).strip()
+    return f"of the turn {text!r}, {rest!r} is left as text" if rest and format.calls.most is None else None
 
 
 def _notes(rendered: RenderedTurns, format: Format, lead: str) -> Iterator[str]:

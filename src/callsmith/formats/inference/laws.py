@@ -49,8 +49,8 @@ class Breach:
 def check(format: Format, rounds: int = 24) -> list[Breach]:
     """Check a format; returns the laws it breaks, or an empty list."""
     law_check = _LawCheck(format)
-    written = sum(law_check.answer(number) for number in range(rounds))
-    if not written:
+    answers = sum(law_check.answer(number) for number in range(rounds))
+    if not answers:
         law_check.breach(ROUND_TRIP, "nothing that was tried can be written in this format", "")
     else:
         law_check.cut_short()
@@ -78,17 +78,17 @@ class _LawCheck:
         """Write an answer and read it back: its calls, text and thought. Returns whether it could be written."""
         format = self.format
         tools, calls = self._round(1 + number % 3)
-        said = self._sentence() if number % 2 else ""
+        words = self._sentence() if number % 2 else ""
         thought = self._sentence() if format.thinks and number % 3 == 1 else ""
-        text = self._written(calls, said, thought)
+        text = self._written(calls, words, thought)
         whole = None if text is None else self._read(text, tools)
         if text is None or whole is None:
             return text is not None
-        found, expected = calls_in(whole), [(call.name, dict(call.arguments)) for call in calls]
-        if found != expected:
-            self.breach(ROUND_TRIP, f"written {expected}, read {found}", text)
-        elif text_in(whole).strip() != said:
-            self.breach(NO_LEAK, f"said {said!r}, read {text_in(whole)!r}", text)
+        calls_read, expected = calls_in(whole), [(call.name, dict(call.arguments)) for call in calls]
+        if calls_read != expected:
+            self.breach(ROUND_TRIP, f"written {expected}, read {calls_read}", text)
+        elif text_in(whole).strip() != words:
+            self.breach(NO_LEAK, f"said {words!r}, read {text_in(whole)!r}", text)
         elif text_in(whole, Thought) != thought:
             self.breach(NO_LEAK, f"thought {thought!r}, read {text_in(whole, Thought)!r}", text)
         return True
@@ -99,9 +99,9 @@ class _LawCheck:
         if text is None:
             return
         cut = text[: text.find("some text") + 4]
-        found = calls_in(self._read(cut, [Tool("f", "", _schema(a="string"))]) or ())
-        if found:
-            self.breach(NOT_READY, f"read {found}", cut)
+        calls = calls_in(self._read(cut, [Tool("f", "", _schema(a="string"))]) or ())
+        if calls:
+            self.breach(NOT_READY, f"read {calls}", cut)
 
     def mutations(self, count: int) -> None:
         """Read mutated answers: the events may be any, but the same for all chunk sizes, and the reader must not raise."""

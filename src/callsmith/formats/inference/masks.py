@@ -82,25 +82,25 @@ def mask_object(text: str, calls: Iterable[Call], notation: Notation) -> str | N
     for call in calls:
         spelled = spell(notation, dict(call.arguments))
         ways = (spelled, json.dumps(spelled)) if notation == JSON else (spelled,)
-        found = next((way for way in ways if way in text), None)
-        if found is None and notation == JSON:  # in another spacing
+        object_text = next((way for way in ways if way in text), None)
+        if object_text is None and notation == JSON:  # in another spacing
             objects = find_json_objects(text)
-            found = next((text[start:end] for start, value, end in objects if value == dict(call.arguments)), None)
-        if found is None:
+            object_text = next((text[start:end] for start, value, end in objects if value == dict(call.arguments)), None)
+        if object_text is None:
             return None
-        head, _, tail = text.rpartition(found) if not call.arguments else text.partition(found)
+        head, _, tail = text.rpartition(object_text) if not call.arguments else text.partition(object_text)
         text = head + MASK[Hole.ARGS] + tail
     return mask_names(text)
 
 
 def find_json_objects(text: str) -> Iterator[tuple[int, dict[str, Any], int]]:
     """The JSON objects of a text, inner ones too, each with its start and end."""
-    for found in re.finditer(r"\{", text):
+    for brace in re.finditer(r"\{", text):
         try:
-            value, end = json.JSONDecoder().raw_decode(text, found.start())
+            value, end = json.JSONDecoder().raw_decode(text, brace.start())
         except ValueError:
             continue
-        yield found.start(), value, end
+        yield brace.start(), value, end
 
 
 def mask_arguments(text: str, calls: Iterable[Call], spelling: Spelling) -> str | None:
@@ -161,17 +161,17 @@ def _notations(text: str) -> Iterator[Notation]:
     yield from (replace(JSON, item_separator=item, key_separator=key) for item, key in ((",", ":"), (", ", ":"), (",", ": ")))
     yield PYTHON
     (one, word), (other, last) = TWO_ARGUMENTS.calls[0].arguments.items()
-    found = re.search(rf"\{{{one}(\s*:\s*)(\S+?){word}\2(\s*,\s*){other}\1\2{last}\2\}}", text)
-    if found:
-        plain = len(found[2]) == 1
-        yield Notation((found[2],), bare_keys=True, escapes=plain, item_separator=found[3], key_separator=found[1])
+    match = re.search(rf"\{{{one}(\s*:\s*)(\S+?){word}\2(\s*,\s*){other}\1\2{last}\2\}}", text)
+    if match:
+        plain = len(match[2]) == 1
+        yield Notation((match[2],), bare_keys=True, escapes=plain, item_separator=match[3], key_separator=match[1])
 
 
 def _spellings(rendered: RenderedTurns) -> Iterator[Spelling]:
     yield from (RAW, JSON, PYTHON)
     one = _mask(rendered, ONE_ARGUMENT, RAW, mask_arguments) or ""
-    if found := re.search(f"{VALUE_MASK}([^{VALUE_MASK}]*)</{KEY_MASK}>", one):
-        yield Nested(prefix=found[1])
+    if match := re.search(f"{VALUE_MASK}([^{VALUE_MASK}]*)</{KEY_MASK}>", one):
+        yield Nested(prefix=match[1])
 
 
 def _mask(
@@ -246,5 +246,5 @@ class _ArgumentStyle:
 
 def _separator(text: str) -> str:
     """The text between a key and its value."""
-    found = re.search(f"{KEY_MASK}([^{KEY_MASK}{VALUE_MASK}]*){VALUE_MASK}", text)
-    return found[1] if found else ""
+    match = re.search(f"{KEY_MASK}([^{KEY_MASK}{VALUE_MASK}]*){VALUE_MASK}", text)
+    return match[1] if match else ""

@@ -45,7 +45,7 @@ class ProbeTurn:
 
 def probe_turn(*arguments: dict[str, object]) -> ProbeTurn:
     """A turn with one call for each set of arguments, the first of the first tool, the second of the second."""
-    return ProbeTurn(tuple(Call(*given) for given in zip(NAMES, arguments, IDS, strict=False)))
+    return ProbeTurn(tuple(Call(*fields) for fields in zip(NAMES, arguments, IDS, strict=False)))
 
 
 NO_ARGUMENT = probe_turn({})
@@ -152,7 +152,7 @@ class RenderedTurns:
         """The first token after a plain answer that another message follows."""
         text = self._text_of(QUESTION, Message.assistant(TEXT), Message.user(THOUGHT)) or ""
         between = text.partition(TEXT)[2].partition(THOUGHT)[0]
-        return next((found[0] for found in TOKEN.finditer(between) if found[0].strip()), "")
+        return next((match[0] for match in TOKEN.finditer(between) if match[0].strip()), "")
 
     @cached_property
     def _plain_answer(self) -> str:
@@ -191,7 +191,7 @@ def shared_end(one: str, other: str) -> int:
 
 def token_edges(text: str) -> list[int]:
     """The positions where tokens begin and end: markers, words, white space, single characters."""
-    return [*(found.start() for found in TOKEN.finditer(text)), len(text)]
+    return [*(match.start() for match in TOKEN.finditer(text)), len(text)]
 
 
 def _without_control(text: str) -> str:

@@ -114,13 +114,15 @@ def _one_call_a_message(conversation: TemplateInput) -> TemplateInput:
 
 
 def _system_in_first_user_message(conversation: TemplateInput) -> TemplateInput:
-    said = "\n\n".join(message["content"] for message in conversation.messages if message["role"] == "system")
+    system = "\n\n".join(message["content"] for message in conversation.messages if message["role"] == "system")
     messages = [message for message in conversation.messages if message["role"] != "system"]
-    if not said:
+    if not system:
         return conversation
     if messages and messages[0]["role"] == "user":
-        return replace(conversation, messages=[{**messages[0], "content": f"{said}\n\n{messages[0]['content']}"}, *messages[1:]])
-    return replace(conversation, messages=[{"role": "user", "content": said}, *messages])
+        return replace(
+            conversation, messages=[{**messages[0], "content": f"{system}\n\n{messages[0]['content']}"}, *messages[1:]]
+        )
+    return replace(conversation, messages=[{"role": "user", "content": system}, *messages])
 
 
 def _system_first(conversation: TemplateInput) -> TemplateInput:
@@ -337,5 +339,5 @@ def probe_template(try_render: Callable[[TemplateInput], str | None]) -> Templat
         for name in (adaptation.name for adaptation in ADAPTATIONS if adaptation.name not in chosen):
             if best < most and (reached := score((*chosen, name))) > best:
                 chosen, best = (*chosen, name), reached
-    asked, called = text(ASKED, chosen) or "", text(CALLED, chosen) or ""
-    return TemplateTraits(chosen, tools="zebra_tool" in asked, calls="badger" in called, results="Marmot" in called)
+    question_text, called = text(ASKED, chosen) or "", text(CALLED, chosen) or ""
+    return TemplateTraits(chosen, tools="zebra_tool" in question_text, calls="badger" in called, results="Marmot" in called)

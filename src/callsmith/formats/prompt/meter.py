@@ -48,12 +48,12 @@ def left() -> list[int]:
 
 def spend(steps: int, size: int = 0) -> None:
     """Pay for work that is about to be done, and for the bytes it makes."""
-    left = _left.get()
-    left[0] -= steps
-    left[1] -= size
-    if left[0] < 0:
+    budget = _left.get()
+    budget[0] -= steps
+    budget[1] -= size
+    if budget[0] < 0:
         raise TooManySteps("the template takes more steps than it has for a conversation of this length")
-    if left[1] < 0:
+    if budget[1] < 0:
         raise TooManySteps("the template makes more text than it may for a conversation of this length")
 
 

@@ -109,14 +109,14 @@ def printed(value: Any) -> Any:
     return value
 
 
-def _dict(*given: Mapping[str, Any], **named: Any) -> dict[str, Any]:
-    if not all(isinstance(item, dict) for item in given):
+def _dict(*mappings: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
+    if not all(isinstance(item, dict) for item in mappings):
         raise TypeError("a mapping is made of a mapping")
-    return made(dict(*map(made, given), **named))
+    return made(dict(*map(made, mappings), **kwargs))
 
 
-def _namespace(*given: Mapping[str, Any], **named: Any) -> Namespace:
-    return Namespace(_dict(*given, **named))
+def _namespace(*mappings: Mapping[str, Any], **kwargs: Any) -> Namespace:
+    return Namespace(_dict(*mappings, **kwargs))
 
 
 FUNCTIONS: Mapping[str, Callable[..., Any]] = {"range": safe_range, "dict": _dict, "namespace": _namespace}
@@ -219,8 +219,8 @@ def _split(text: str, separator: str | None = None, maxsplit: int = -1) -> None:
         reserve(32 * len(text))
     else:
         _search(text, separator)
-        found = text.count(separator) if separator else 0
-        spend(found, 64 * (found if maxsplit < 0 else min(found, maxsplit)))
+        separators = text.count(separator) if separator else 0
+        spend(separators, 64 * (separators if maxsplit < 0 else min(separators, maxsplit)))
 
 
 def _split_back(text: str, separator: str | None = None, maxsplit: int = -1) -> None:

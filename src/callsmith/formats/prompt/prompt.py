@@ -94,18 +94,20 @@ def prompt_for(
 
     def render(messages: Sequence[Message]) -> tuple[str, str]:
         """What the template makes of the messages, and the end of it that begins the model's turn."""
-        shown = tuple(escape.escape_message(message, format.thinks) for message in messages)
-        by_template = tool_prompt.is_template or not (request.tools or any(message.calls for message in shown))
+        prompt_messages = tuple(escape.escape_message(message, format.thinks) for message in messages)
+        by_template = tool_prompt.is_template or not (request.tools or any(message.calls for message in prompt_messages))
         if by_template:
-            shown = _with_what_it_cannot_show(shown, request, tools, template.traits, format)
+            prompt_messages = _with_what_it_cannot_show(prompt_messages, request, tools, template.traits, format)
         else:  # all is words: tools, calls and results stand in the text of messages
-            shown = _tool_prompt_messages(request, shown, tools, escape.escape_tools(request.tools), format, tool_prompt)
+            prompt_messages = _tool_prompt_messages(
+                request, prompt_messages, tools, escape.escape_tools(request.tools), format, tool_prompt
+            )
         if request.output and request.output.schema is not None:
-            shown = with_output_instructions(shown, request.output.schema, among_calls=bool(tools))
+            prompt_messages = with_output_instructions(prompt_messages, request.output.schema, among_calls=bool(tools))
         listed = [_template_tool(tool) for tool in tools] if by_template and template.traits.tools else []
         thinks = request.thinking
         thinking = {} if thinks is None else {"enable_thinking": thinks, "thinking": thinks}
-        return template.render_prompt(_template_messages(shown, format.ids if by_template else ""), listed, thinking)
+        return template.render_prompt(_template_messages(prompt_messages, format.ids if by_template else ""), listed, thinking)
 
     messages = request.messages[:-1] if request.prefilled else request.messages
     try:
@@ -256,16 +258,16 @@ def _calls_as_text(message: Message, format: Format) -> Message:
 
 def _results_as_text(messages: Sequence[Message]) -> tuple[Message, ...]:
     """Turn results into messages of the user, one for each round, for templates that demand alternating roles."""
-    shown: list[Message] = []
+    rewritten: list[Message] = []
     for index, message in enumerate(messages):
         if message.role != "tool":
-            shown.append(message)
+            rewritten.append(message)
             continue
         content, images = RESULT.format(message.content), message.images
         if index and messages[index - 1].role == "tool":
-            content, images = f"{shown[-1].content}\n{content}", (*shown.pop().images, *images)
-        shown.append(Message.user(content, images=(replace(image, at=len(content)) for image in images)))
-    return tuple(shown)
+            content, images = f"{rewritten[-1].content}\n{content}", (*rewritten.pop().images, *images)
+        rewritten.append(Message.user(content, images=(replace(image, at=len(content)) for image in images)))
+    return tuple(rewritten)
 
 
 def _template_messages(messages: Sequence[Message], pattern: str) -> list[JsonObject]:
@@ -277,29 +279,29 @@ def _template_messages(messages: Sequence[Message], pattern: str) -> list[JsonOb
 def _fit_ids(messages: Sequence[Message], pattern: str) -> dict[str, str]:
     """The fitted id for every id of the conversation; two ids become the same only if the pattern allows too few."""
     fitted: dict[str, str] = {}
-    taken: set[str] = set()
+    used: set[str] = set()
     for id in dict.fromkeys(id for message in messages for id in (*(call.id for call in message.calls), message.call_id)):
         candidates = (fit_id(id + "'" * salt, pattern) for salt in range(MAX_ID_ATTEMPTS))
         fitted[id] = next(
-            (candidate for candidate in candidates if candidate == id or candidate not in taken), fit_id(id, pattern)
+            (candidate for candidate in candidates if candidate == id or candidate not in used), fit_id(id, pattern)
         )
-        taken.add(fitted[id])
+        used.add(fitted[id])
     return fitted
 
 
 def _template_message(message: Message, ids: Mapping[str, str], names: Mapping[str, str]) -> JsonObject:
-    written: JsonObject = {"role": message.role, "content": message.content}
+    fields: JsonObject = {"role": message.role, "content": message.content}
     if message.role == "tool":
-        written |= {"tool_call_id": ids[message.call_id], "name": message.name or names.get(message.call_id, "")}
+        fields |= {"tool_call_id": ids[message.call_id], "name": message.name or names.get(message.call_id, "")}
     if message.reasoning:
-        written["reasoning_content"] = message.reasoning
+        fields["reasoning_content"] = message.reasoning
     if message.calls:
-        written["content"] = message.content or None
-        written["tool_calls"] = [
+        fields["content"] = message.content or None
+        fields["tool_calls"] = [
             {"id": ids[call.id], "type": "function", "function": {"name": call.name, "arguments": dict(call.arguments)}}
             for call in message.calls
         ]
-    return written
+    return fields
 
 
 def _template_tool(tool: Tool) -> JsonObject:

@@ -29,9 +29,9 @@ _LOOP, _MADE, _ALL, _KEY, _JOIN, _IN, _PRINT, _SPREAD = "loop ", "made ", "all "
 
 def _concat(pieces: Iterable[str]) -> str:
     """The output of a template, a macro or a block."""
-    said = list(pieces)
-    meter.reserve(4 * sum(map(len, said)))
-    return meter.made("".join(said))
+    parts = list(pieces)
+    meter.reserve(4 * sum(map(len, parts)))
+    return meter.made("".join(parts))
 
 
 class _Code(CodeGenerator):
@@ -96,15 +96,15 @@ class Sandbox(ImmutableSandboxedEnvironment):
             return super().call(__context, __obj, *args, **kwargs)
         if isinstance(__obj, Undefined):
             return super().call(__context, __obj)
-        named = {name: value for name, value in kwargs.items() if name not in _OWN_ARGUMENTS}
+        keywords = {name: value for name, value in kwargs.items() if name not in _OWN_ARGUMENTS}
         meter.spend(_CALL_STEPS)
         if (owner := _owner(__obj)) is not None:
-            offered.pay_for_method(owner, __obj.__name__, args, named)
-            result = __obj(*args, **named)
+            offered.pay_for_method(owner, __obj.__name__, args, keywords)
+            result = __obj(*args, **keywords)
             return meter.made(result) if isinstance(owner, str) else result
         if kind is not FunctionType:
             raise SecurityError(f"chat templates may not call a {type(__obj).__name__}")
-        return __obj(*args, **named)
+        return __obj(*args, **keywords)
 
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator != "+" or type(left) is not str or type(right) is not str:
@@ -168,8 +168,8 @@ class _Paying(NodeTransformer):
             raise TemplateSyntaxError("chat templates are not offered chains of `in`", node.lineno)
         if isinstance(operands[1], nodes.List | nodes.Tuple) and all(map(_is_short, operands[1].items)):
             return node
-        found = _filter(operands[0], _IN, operands[1])
-        return nodes.Not(found, lineno=node.lineno) if "notin" in among else found
+        contains = _filter(operands[0], _IN, operands[1])
+        return nodes.Not(contains, lineno=node.lineno) if "notin" in among else contains
 
     def visit_Concat(self, node: nodes.Concat) -> nodes.Expr:
         return _filter(nodes.List(node.nodes, lineno=node.lineno), _JOIN)

@@ -47,24 +47,24 @@ def splice(text: str, messages: Sequence[Message], find: FindTurn, render: Rende
     One look is enough: the latest known turn has the earlier ones in its prompt. A turn that the model wrote in another way than
     the template would is left as it is.
     """
-    found = _latest(messages, find)
-    if found is None:
+    latest = _latest(messages, find)
+    if latest is None:
         return text
-    at, turn = found
+    at, turn = latest
     if text.startswith(turn.prompt + turn.answer) or render(messages[:at]) != turn.rendered:
         return text  # nothing was changed, or more than this turn
-    before, shown, after = messages[:at], messages[at], messages[at + 1 :]
-    other_call = Call(shown.calls[-1].name, {_OTHER: _OTHER}, shown.calls[-1].id)
-    with_other_arguments = replace(shown, calls=(*shown.calls[:-1], other_call))
+    before, message, after = messages[:at], messages[at], messages[at + 1 :]
+    other_call = Call(message.calls[-1].name, {_OTHER: _OTHER}, message.calls[-1].id)
+    with_other_arguments = replace(message, calls=(*message.calls[:-1], other_call))
     start = len(text) - _share(text[::-1], render((*before, with_other_arguments, *after))[::-1])
     end = len(text)
     if after:
         with_other_words = replace(after[0], content=_OTHER + after[0].content)
-        end = _share(text, render((*before, shown, with_other_words, *after[1:])))
-    written = _written_already(turn.answer, text[start:end])
-    if not written or any(marker in text[start + written : end] for marker in _markers(format)):
+        end = _share(text, render((*before, message, with_other_words, *after[1:])))
+    length = _written_already(turn.answer, text[start:end])
+    if not length or any(marker in text[start + length : end] for marker in _markers(format)):
         return text
-    return turn.prompt + turn.answer + text[start + written :]
+    return turn.prompt + turn.answer + text[start + length :]
 
 
 def _latest(messages: Sequence[Message], find: FindTurn) -> tuple[int, RawTurn] | None:
@@ -80,9 +80,9 @@ def _latest(messages: Sequence[Message], find: FindTurn) -> tuple[int, RawTurn] 
     return None
 
 
-def _is_same(shown: Message, written: Message) -> bool:
-    one, other = ([(call.id, call.name, call.arguments) for call in message.calls] for message in (shown, written))
-    return one == other and shown.content.strip() == written.content.strip()
+def _is_same(prompted: Message, answer: Message) -> bool:
+    one, other = ([(call.id, call.name, call.arguments) for call in message.calls] for message in (prompted, answer))
+    return one == other and prompted.content.strip() == answer.content.strip()
 
 
 def _markers(format: Format) -> Iterator[str]:
@@ -91,12 +91,12 @@ def _markers(format: Format) -> Iterator[str]:
         yield from (text.strip() for text in literals_of(node) if len(text.strip()) > 2)
 
 
-def _share(one: str, other: str) -> int:
+def _share(text: str, other: str) -> int:
     """How long the text is that both begin with."""
-    least, most = 0, min(len(one), len(other))
+    least, most = 0, min(len(text), len(other))
     while least < most:
         size = (least + most + 1) // 2
-        least, most = (size, most) if one[:size] == other[:size] else (least, size - 1)
+        least, most = (size, most) if text[:size] == other[:size] else (least, size - 1)
     return least
 
 

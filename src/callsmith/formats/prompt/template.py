@@ -96,18 +96,18 @@ class Template:
     @cached_property
     def traits(self) -> TemplateTraits:
         """What the template shows and which adaptations it needs: found by probing, once."""
-        taken = 0
+        steps = 0
 
         def try_render(conversation: TemplateInput) -> str | None:
-            nonlocal taken
+            nonlocal steps
             try:
                 text = self._render(conversation, self._now or fixed_date, True)
             except TooManySteps as error:
                 raise _failure(error) from error
             except FAILURES:
                 text = None
-            taken += spent()
-            if taken > MOST_STEPS_PROBING:
+            steps += spent()
+            if steps > MOST_STEPS_PROBING:
                 raise _failure(TooManySteps("it takes too long with made-up conversations"))
             return text
 
@@ -134,9 +134,9 @@ class Template:
         tokens = {"bos_token": self._bos, "eos_token": self._eos}
         lists = {"messages": _plain_copy(conversation.messages), "tools": _plain_copy(conversation.tools) or None}
         own = {"add_generation_prompt": generate, "raise_exception": _raise_exception}
-        given = {**clock, **tokens, **lists, **_plain_copy(conversation.variables)}
-        begin(size_of(given))
-        return _compile(text).render({**given, **own})
+        variables = {**clock, **tokens, **lists, **_plain_copy(conversation.variables)}
+        begin(size_of(variables))
+        return _compile(text).render({**variables, **own})
 
 
 def _failure(error: Exception) -> ModelError:
@@ -171,12 +171,12 @@ def _by_name(source: Sources) -> Mapping[str, str]:
     """Templates by name, from one text, a mapping, or a list of `{"name", "template"}`."""
     if isinstance(source, str):
         return {"default": source}
-    named: dict[str, Any] = dict(source) if isinstance(source, Mapping) else {row["name"]: row["template"] for row in source}
-    if not named:
+    sources: dict[str, Any] = dict(source) if isinstance(source, Mapping) else {row["name"]: row["template"] for row in source}
+    if not sources:
         raise UsageError("there is no chat template in an empty collection")
-    if len(named) > MOST_NAMES or not all(isinstance(text, str) for text in named.values()):
+    if len(sources) > MOST_NAMES or not all(isinstance(text, str) for text in sources.values()):
         raise UsageError(f"a collection of chat templates has at most {MOST_NAMES} texts by name")
-    return named
+    return sources
 
 
 def _plain_copy(value: Any) -> Any:

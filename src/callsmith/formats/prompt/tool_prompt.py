@@ -84,18 +84,18 @@ class ToolPrompt:
         rest, earlier = _without_system(messages), ""
         if "{earlier}" in self.instructions:
             rest, earlier = _split_earlier(rest, is_open=is_open)
-        shown = [self._system(messages, _fill(self.instructions, tools=listed, earlier=earlier))]
+        prompt_messages = [self._system(messages, _fill(self.instructions, tools=listed, earlier=earlier))]
         calls = _calls_by_id(messages)
         groups = [(is_result, list(group)) for is_result, group in groupby(rest, lambda message: message.role == "tool")]
         for (is_result, group), (_, following) in zip(groups, [*groups[1:], (False, [])], strict=True):
             if not is_result:
-                shown += [with_calls_as_text(message, format) for message in group]
+                prompt_messages += [with_calls_as_text(message, format) for message in group]
                 continue
             results = self.results.replace("{results}", _result_lines(group, calls, arguments="where needed"))
             called = following[0].calls[0].name if following and len(following[0].calls) == 1 else "" if following else only
             asks = self.next.replace("{name}", called) if called else ""
-            shown.append(Message.user("\n\n".join(filter(None, (results, asks)))))
-        return shown
+            prompt_messages.append(Message.user("\n\n".join(filter(None, (results, asks)))))
+        return prompt_messages
 
     def ask_for_words(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
         """The messages without any trace of a call: what tools have returned stands behind the question it was asked for.
@@ -104,25 +104,25 @@ class ToolPrompt:
         """
         has_results = messages[-1].role == "tool"
         listed = "\n".join(f"- {tool.name.replace('_', ' ')}: {_first_line(tool)}".rstrip(": ") for tool in tools)
-        shown = [self._system(messages, self.words.replace("{tools}", listed) if tools and not has_results else "")]
+        prompt_messages = [self._system(messages, self.words.replace("{tools}", listed) if tools and not has_results else "")]
         calls = _calls_by_id(messages)
         for is_result, group in groupby(_spoken(messages), lambda message: message.role == "tool"):
             if not is_result:
-                shown += group
+                prompt_messages += group
                 continue
             results = list(group)
             is_latest = results[-1] is messages[-1]
             lines = _result_lines(results, calls, arguments="where needed" if is_latest else "always")
             answer = self.answer.replace("{results}", lines)
-            if shown[-1].role == "user":
-                shown[-1] = replace(shown[-1], content=f"{shown[-1].content}\n\n{answer}")
+            if prompt_messages[-1].role == "user":
+                prompt_messages[-1] = replace(prompt_messages[-1], content=f"{prompt_messages[-1].content}\n\n{answer}")
             else:
-                shown.append(Message.user(answer))
-        return shown
+                prompt_messages.append(Message.user(answer))
+        return prompt_messages
 
     def _system(self, messages: Sequence[Message], added: str) -> Message:
-        given = [message.content for message in messages if message.role == "system"]
-        return Message.system("\n\n".join(filter(None, (*(given or [self.system]), added))))
+        texts = [message.content for message in messages if message.role == "system"]
+        return Message.system("\n\n".join(filter(None, (*(texts or [self.system]), added))))
 
 
 TEMPLATE = ToolPrompt("template")
@@ -144,11 +144,11 @@ def _stub(tool: Tool) -> str:
     required = [name for name in tool.parameters.get("required") or () if name in properties]
     names = [*required, *(name for name in properties if name not in required)]
     defaults = {name: f" = {as_object(properties[name]).get('default')!r}" for name in names if name not in required}
-    given = [f"{name}: {_python_type(properties[name])}{defaults.get(name, '')}" for name in names]
+    parameters = [f"{name}: {_python_type(properties[name])}{defaults.get(name, '')}" for name in names]
     described = [f"        {name}: {about}" for name in names if (about := _about(properties[name]))]
     about = _unquote(tool.description.strip())
     lines = [f'    """{about}', "", "    Args:", *described, '    """'] if described else [f'    """{about}"""']
-    return "\n".join([f"def {tool.name}({', '.join(given)}):", *lines])
+    return "\n".join([f"def {tool.name}({', '.join(parameters)}):", *lines])
 
 
 _PYTHON_TYPES = {"string": "str", "integer": "int", "number": "float", "boolean": "bool"} | {
@@ -177,7 +177,7 @@ def _about(schema: Any) -> str:
     row = as_object(schema)
     inner = row if row.get("properties") else as_object(row.get("items"))
     fields = as_object(inner.get("properties"))
-    shape = f"keys: {', '.join(f'{key} ({_python_type(one)})' for key, one in fields.items())}" if fields else ""
+    shape = f"keys: {', '.join(f'{key} ({_python_type(value)})' for key, value in fields.items())}" if fields else ""
     return _unquote(" ".join(filter(None, (" ".join(str(row.get("description") or "").split()), shape))))
 
 
@@ -217,15 +217,20 @@ def _split_earlier(messages: Sequence[Message], *, is_open: bool) -> tuple[list[
         (rest if is_kept else words).extend(exchange)
     if not words:
         return rest, ""
-    said = [f"- {message.content}" for message in words if message.role == "user"]
+    questions = [f"- {message.content}" for message in words if message.role == "user"]
     answer = words[-1].content if words[-1].role == "assistant" else ""
     if is_open:
         is_asked = answer.rstrip().endswith("?") and len(exchanges[-1][0].content.split()) <= _FEW_WORDS
-        lines = ["Earlier in this conversation the user said:", *said, *([f"and was asked: {answer}"] if is_asked else []), ""]
+        lines = [
+            "Earlier in this conversation the user said:",
+            *questions,
+            *([f"and was asked: {answer}"] if is_asked else []),
+            "",
+        ]
     else:
-        told = [f"The last answer was: {answer}"] if answer else []
+        last_answer = [f"The last answer was: {answer}"] if answer else []
         head = "Earlier in this conversation the user said this, and was answered:"
-        lines = [head, *said, *told, "", "Answer only what the user says now."]
+        lines = [head, *questions, *last_answer, "", "Answer only what the user says now."]
     return rest, "\n".join(("", *lines))
 
 
@@ -256,6 +261,6 @@ def _result_lines(results: Sequence[Message], calls: Mapping[str, Call], *, argu
     lines: list[str] = []
     for name, message in zip(names, results, strict=True):
         call = calls.get(message.call_id)
-        shown = call is not None and bool(call.arguments) and (arguments == "always" or names.count(name) > 1)
-        lines.append(f"- {name}{f' {call.text}' if call is not None and shown else ''}: {message.content}")
+        with_arguments = call is not None and bool(call.arguments) and (arguments == "always" or names.count(name) > 1)
+        lines.append(f"- {name}{f' {call.text}' if call is not None and with_arguments else ''}: {message.content}")
     return "\n".join(lines)

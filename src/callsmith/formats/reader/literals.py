@@ -38,10 +38,10 @@ def tool_by_name(name: str, tools: Collection[str]) -> str | None:
 
 def tool_by_arguments(arguments: str, tools: Mapping[str, Tool]) -> str | None:
     """The only tool whose schema allows these arguments (JSON text); None if there are none or several."""
-    found = parse_json(arguments)
-    if found is None:
+    value = parse_json(arguments)
+    if value is None:
         return None
-    fitting = [name for name, tool in tools.items() if _fits(tool.parameters, found)]
+    fitting = [name for name, tool in tools.items() if _fits(tool.parameters, value)]
     return fitting[0] if len(fitting) == 1 else None
 
 

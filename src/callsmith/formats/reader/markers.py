@@ -122,8 +122,8 @@ def _texts_of(nodes: Nodes) -> Iterator[str]:
 
 def strong_closers_of(part: Part) -> tuple[str, ...]:
     """The strong markers that close a part. Where nothing is open, they are dropped: a doubled `</think>`."""
-    found = closers_of(part) if isinstance(part, Calls) else first_literals(nodes_of(part.close))
-    return tuple(closer for closer in found if is_strong(closer))
+    closers = closers_of(part) if isinstance(part, Calls) else first_literals(nodes_of(part.close))
+    return tuple(closer for closer in closers if is_strong(closer))
 
 
 def closers_of(part: Calls) -> tuple[str, ...]:
@@ -155,8 +155,8 @@ def with_marked_specials(format: Format, specials: frozenset[str]) -> Format:
 
 def mark_specials(text: str, specials: frozenset[str]) -> str:
     """The text with `SPECIAL_MARK` before each special token in it."""
-    found = stops(tuple(sorted(specials))).pattern if specials else None
-    return found.sub(lambda hit: SPECIAL_MARK + hit[0], text) if found else text
+    pattern = stops(tuple(sorted(specials))).pattern if specials else None
+    return pattern.sub(lambda hit: SPECIAL_MARK + hit[0], text) if pattern else text
 
 
 def _mark_part(part: Part, specials: frozenset[str]) -> Part:

@@ -387,8 +387,8 @@ class Reader:
     def _finish_call(self) -> None:
         self._flush()
         call = self._call
-        made = Call(call.name, call.arguments(), call.id, "".join(call.text))
-        self._events.append(CallReady(self._index, made, call.repairs))
+        finished = Call(call.name, call.arguments(), call.id, "".join(call.text))
+        self._events.append(CallReady(self._index, finished, call.repairs))
         self._end_call()
 
     def _end_call(self) -> None:

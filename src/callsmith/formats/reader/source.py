@@ -46,8 +46,8 @@ class Stops:
     def partial_from(self, text: str, pos: int) -> int:
         """Where the end of the text begins that may be the start of a stop; the length of the text if there is none."""
         start = max(pos, len(text) - self.longest + 1)
-        while found := self.first_chars.search(text, start):
-            start = found.start()
+        while match := self.first_chars.search(text, start):
+            start = match.start()
             if self.may_grow(text, start):
                 return start
             start += 1
@@ -119,13 +119,13 @@ class TextSource:
         """Emit the text up to the leftmost stop, which is returned and left unread; None: the text ended first."""
         while True:
             text, pos = self.text, self.pos
-            found = wanted.pattern.search(text, pos)
-            if found and (self.ended or not wanted.may_grow(text, found.start())):
-                self.pos = found.start()
+            match = wanted.pattern.search(text, pos)
+            if match and (self.ended or not wanted.may_grow(text, match.start())):
+                self.pos = match.start()
                 if self.pos > pos:
                     emit(text[pos : self.pos])
-                return found[0]
-            end = found.start() if found else len(text) if self.ended else wanted.partial_from(text, pos)
+                return match[0]
+            end = match.start() if match else len(text) if self.ended else wanted.partial_from(text, pos)
             if end > pos:
                 self.pos = end
                 emit(text[pos:end])
@@ -140,9 +140,9 @@ class TextSource:
         """Read the short text up to a stop, without white space at its end; a `Mismatch` if it does not match `like`."""
         while True:
             text, pos = self.text, self.pos
-            found = wanted.pattern.search(text, pos, pos + MAX_WORD + wanted.longest)
-            sure = found is not None and (self.ended or not wanted.may_grow(text, found.start()))
-            end = found.start() if found else min(wanted.partial_from(text, pos), pos + MAX_WORD + 1)
+            match = wanted.pattern.search(text, pos, pos + MAX_WORD + wanted.longest)
+            sure = match is not None and (self.ended or not wanted.may_grow(text, match.start()))
+            end = match.start() if match else min(wanted.partial_from(text, pos), pos + MAX_WORD + 1)
             word = text[pos:end].rstrip()
             if len(word) > MAX_WORD or (word and not like.fullmatch(word)):
                 raise Mismatch("not a name")
@@ -158,8 +158,8 @@ class TextSource:
         while True:
             if self.pos < len(self.text) and self.text[self.pos] not in " \t\r\n":
                 return True
-            found = SPACE.match(self.text, self.pos)
-            self.pos = found.end() if found else self.pos
+            match = SPACE.match(self.text, self.pos)
+            self.pos = match.end() if match else self.pos
             if self.pos < len(self.text):
                 return True
             if self.ended:
@@ -190,8 +190,8 @@ class TextSource:
         """The next character from `offset` on that is not white space, and its offset; "" if there is none near by."""
         while True:
             start = self.pos + offset
-            found = SPACE.match(self.text, start, start + MAX_WORD)
-            end = found.end() if found else start
+            match = SPACE.match(self.text, start, start + MAX_WORD)
+            end = match.end() if match else start
             if self.ended or end < len(self.text) or end - start >= MAX_WORD:
                 near = end < len(self.text) and end - start < MAX_WORD
                 return self.text[end] if near else "", end - self.pos
@@ -205,8 +205,8 @@ class TextSource:
     def peek_word(self, offset: int) -> Incremental[tuple[str, str]]:
         """The name at `offset`, and the next character after it that is not white space; both left unread."""
         while True:
-            found = WORD.match(self.text, self.pos + offset, self.pos + offset + MAX_WORD)
-            end = found.end() if found else self.pos + offset
+            match = WORD.match(self.text, self.pos + offset, self.pos + offset + MAX_WORD)
+            end = match.end() if match else self.pos + offset
             if end < len(self.text):
                 return self.text[self.pos + offset : end], (yield from self.peek_after(end - self.pos))[0]
             if self.ended:

@@ -55,32 +55,32 @@ def parse_json(text: str) -> Any:
 def resolve(root: Schema, schema: Any) -> Schema:
     """The schema behind local `$ref`s; an empty schema if there is none."""
     for _ in range(16):
-        found: Schema = cast(Schema, schema) if isinstance(schema, Mapping) else {}
-        if "$ref" not in found:
-            return found
-        schema, _ = locate(root, str(found["$ref"])) or ({}, "")
+        target: Schema = cast(Schema, schema) if isinstance(schema, Mapping) else {}
+        if "$ref" not in target:
+            return target
+        schema, _ = locate(root, str(target["$ref"])) or ({}, "")
     return {}
 
 
 def types_of(root: Schema, schema: Any, depth: int = 0) -> frozenset[str]:
     """The JSON types a schema allows; all of them if it does not restrict them."""
-    found = resolve(root, schema)
-    named = json_types(found)
+    resolved = resolve(root, schema)
+    types = json_types(resolved)
     allowed: set[str] = set(ALL_TYPES)
-    if named is not None:
-        allowed = set(named) & ALL_TYPES
-    elif "enum" not in found and "const" not in found:
-        if "properties" in found or "additionalProperties" in found:
+    if types is not None:
+        allowed = set(types) & ALL_TYPES
+    elif "enum" not in resolved and "const" not in resolved:
+        if "properties" in resolved or "additionalProperties" in resolved:
             allowed = {"object"}
-        elif "items" in found or "prefixItems" in found:
+        elif "items" in resolved or "prefixItems" in resolved:
             allowed = {"array"}
-    if "enum" in found or "const" in found:
-        values = found.get("enum", [found.get("const")])
+    if "enum" in resolved or "const" in resolved:
+        values = resolved.get("enum", [resolved.get("const")])
         kinds = {JSON_TYPES[type(value)] for value in values if type(value) in JSON_TYPES}
-        allowed = common_types(allowed, kinds) if named is not None else kinds
+        allowed = common_types(allowed, kinds) if types is not None else kinds
     for keyword in ("anyOf", "oneOf", "allOf") if depth < 8 else ():
-        if isinstance(found.get(keyword), list) and found[keyword]:
-            inner = [types_of(root, item, depth + 1) for item in found[keyword]]
+        if isinstance(resolved.get(keyword), list) and resolved[keyword]:
+            inner = [types_of(root, item, depth + 1) for item in resolved[keyword]]
             for kinds in inner if keyword == "allOf" else [frozenset[str]().union(*inner)]:
                 allowed = common_types(allowed, kinds)
     return frozenset(allowed) or ALL_TYPES
@@ -97,20 +97,20 @@ def common_types(one: Iterable[str], other: Iterable[str]) -> set[str]:
 
 def property_of(root: Schema, schema: Any, key: str, depth: int = 0) -> Schema:
     """The schema of one property, also if an alternative declares it; an empty schema if nothing does."""
-    found = resolve(root, schema)
-    declared = found.get("properties")
+    resolved = resolve(root, schema)
+    declared = resolved.get("properties")
     if isinstance(declared, Mapping) and key in declared:
         return resolve(root, declared[key])
-    for item in alternatives(found) if depth < 8 else ():
+    for item in alternatives(resolved) if depth < 8 else ():
         if inner := property_of(root, item, key, depth + 1):
             return inner
-    return resolve(root, found.get("additionalProperties"))
+    return resolve(root, resolved.get("additionalProperties"))
 
 
 def declared_keys(root: Schema, schema: Any) -> Collection[str]:
     """The names of the properties, where no others are meant to be given; else none."""
-    found = resolve(root, schema)
-    return () if "patternProperties" in found or found.get("additionalProperties") else found.get("properties") or ()
+    resolved = resolve(root, schema)
+    return () if "patternProperties" in resolved or resolved.get("additionalProperties") else resolved.get("properties") or ()
 
 
 def meant_key(key: str, declared: Collection[str], seen: Collection[str]) -> str:
@@ -128,10 +128,10 @@ def _fold(key: str) -> str:
 
 def items_of(root: Schema, schema: Any, depth: int = 0) -> Schema:
     """The schema of an array's items, also if an alternative declares it."""
-    found = resolve(root, schema)
-    if "items" in found:
-        return resolve(root, found["items"])
-    for item in alternatives(found) if depth < 8 else ():
+    resolved = resolve(root, schema)
+    if "items" in resolved:
+        return resolve(root, resolved["items"])
+    for item in alternatives(resolved) if depth < 8 else ():
         if inner := items_of(root, item, depth + 1):
             return inner
     return {}
@@ -140,7 +140,7 @@ def items_of(root: Schema, schema: Any, depth: int = 0) -> Schema:
 def alternatives(schema: Schema) -> list[Any]:
     """The schemas in a schema's anyOf, oneOf and allOf."""
     lists = (schema.get(keyword) for keyword in ("anyOf", "oneOf", "allOf"))
-    return [one for found in lists if isinstance(found, list) for one in cast(list[Any], found)]
+    return [branch for branches in lists if isinstance(branches, list) for branch in cast(list[Any], branches)]
 
 
 def typed_json(text: str, types: frozenset[str]) -> str:

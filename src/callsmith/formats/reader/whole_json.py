@@ -36,14 +36,14 @@ def whole_json(source: TextSource, schema: ValueSchema | None) -> str | None:
     text = source.text[source.pos : end]
     if SPECIAL_MARK in text or text.count("{") + text.count("[") > MAX_DEPTH:
         return None
-    written = _encoder.encode(value)
+    encoded = _encoder.encode(value)
     # Numbers and escapes stay as they were written, and only white space is ours.
-    if written != text and _compact_encoder.encode(value) != _SPACE_OUTSIDE_STRINGS.sub(r"\1", text):
+    if encoded != text and _compact_encoder.encode(value) != _SPACE_OUTSIDE_STRINGS.sub(r"\1", text):
         return None
     if schema is not None and not _is_typed(value, schema):
         return None
     source.pos = end
-    return written
+    return encoded
 
 
 def _is_typed(value: Any, schema: ValueSchema) -> bool:
@@ -54,7 +54,7 @@ def _is_typed(value: Any, schema: ValueSchema) -> bool:
         fields = cast(dict[str, Any], value)
         declared = declared_keys(schema.root, schema.schema)
         return not (declared and fields.keys() - declared) and all(
-            _is_typed(one, schema.property(key)) for key, one in fields.items()
+            _is_typed(member, schema.property(key)) for key, member in fields.items()
         )
     if isinstance(value, list):
         return _are_typed(cast(list[Any], value), schema.items())
@@ -64,13 +64,13 @@ def _is_typed(value: Any, schema: ValueSchema) -> bool:
 def _are_typed(values: Iterable[Any], schema: ValueSchema) -> bool:
     if not schema.schema:
         return True
-    named: Any = schema.schema.get("type")
+    declared: Any = schema.schema.get("type")
     types: frozenset[str] | None = None
     for value in values:
         if isinstance(value, dict | list):
             if not _is_typed(value, schema):
                 return False
-        elif value is not None and JSON_TYPES[type(value)] != named:
+        elif value is not None and JSON_TYPES[type(value)] != declared:
             types = types_of(schema.root, schema.schema) if types is None else types
             if not types >= STRING if isinstance(value, str) else types <= STRING | {"null"}:
                 return False

@@ -130,7 +130,7 @@ def _holes_of(nodes: Nodes) -> Iterator[Hole]:
             case Opt() | Ident():
                 yield from _holes_of(node.nodes)
             case Obj():
-                yield from (one for field in node.fields for one in field if isinstance(one, Hole))
+                yield from (hole for field in node.fields for hole in field if isinstance(hole, Hole))
             case _:
                 pass
 
@@ -201,15 +201,15 @@ def _read_object(table: _Row) -> Obj:
 def split_holes(text: str) -> Iterator[str | Hole]:
     """The literals and holes of a string, in order."""
     literal, end = "", 0
-    for found in HOLE_PATTERN.finditer(text):
-        literal, end = literal + text[end : found.start()], found.end()
-        if found[1] == "{" and found[3] == "}":
+    for match in HOLE_PATTERN.finditer(text):
+        literal, end = literal + text[end : match.start()], match.end()
+        if match[1] == "{" and match[3] == "}":
             if literal:
                 yield literal
-            yield HOLE_BY_NAME[found[2]]
+            yield HOLE_BY_NAME[match[2]]
             literal = ""
         else:
-            literal += found[0][1:-1]
+            literal += match[0][1:-1]
     if literal + text[end:] or not text:
         yield literal + text[end:]
 

@@ -83,7 +83,7 @@ def _node_rows(nodes: Nodes | str) -> AnyType:
 
 def _escape_holes(text: str) -> str:
     """A literal, with braces doubled where it would be read as a hole."""
-    return HOLE_PATTERN.sub(lambda found: f"{{{found[0]}}}", text)
+    return HOLE_PATTERN.sub(lambda match: f"{{{match[0]}}}", text)
 
 
 def _node_row(node: Node) -> Table:
@@ -109,7 +109,7 @@ def _compact(nodes: Nodes) -> AnyType:
 
 
 def _spelling_row(values: Spelling) -> AnyType:
-    if name := next((name for name, named in NAMED_VALUES.items() if named == values), None):
+    if name := next((name for name, spelling in NAMED_VALUES.items() if spelling == values), None):
         return name
     kind = next(name for name, kind in SPELLINGS.items() if isinstance(values, kind))
     changed = {field.name: getattr(values, field.name) for field in fields(values)}
@@ -139,7 +139,7 @@ def _value_text(value: AnyType) -> str:
             return _string_text(value)
         case dict():
             pairs = cast(Table, value).items()
-            return "{" + ", ".join(f"{_key_text(key)} = {_value_text(one)}" for key, one in pairs) + "}"
+            return "{" + ", ".join(f"{_key_text(key)} = {_value_text(item)}" for key, item in pairs) + "}"
         case _:
             return "[" + ", ".join(_value_text(item) for item in value) + "]"
 
@@ -152,6 +152,6 @@ def _string_text(text: str) -> str:
     """A TOML string: between single quotes if that avoids escapes, else with escapes."""
     if ('"' in text or "\\" in text) and "'" not in text and text.isprintable():
         return f"'{text}'"
-    named = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
-    escaped = (named.get(item) or (item if item.isprintable() else f"\\U{ord(item):08X}") for item in text)
+    escapes = {'"': '\\"', "\\": "\\\\", "\n": "\\n", "\t": "\\t", "\r": "\\r"}
+    escaped = (escapes.get(item) or (item if item.isprintable() else f"\\U{ord(item):08X}") for item in text)
     return '"' + "".join(escaped) + '"'

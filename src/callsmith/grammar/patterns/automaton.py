@@ -132,13 +132,13 @@ class _NfaBuilder:
 
     def closure(self, states: Iterable[int]) -> frozenset[int]:
         todo = list(states)
-        found = set(todo)
+        reached = set(todo)
         while todo:
             for state in self.epsilon[todo.pop()]:
-                if state not in found:
-                    found.add(state)
+                if state not in reached:
+                    reached.add(state)
                     todo.append(state)
-        return frozenset(found)
+        return frozenset(reached)
 
 
 def _split_overlaps(edges: list[tuple[int, int, int]]) -> list[tuple[int, int, frozenset[int]]]:
@@ -203,7 +203,7 @@ def _minimize(edges: list[Edges], final: frozenset[int]) -> Automaton:
                 todo.append(state)
     classes = _equivalence_classes(edges, final, alive) if len(alive) <= _MAX_MINIMIZED_STATES else list(range(len(edges)))
     numbers, order = {classes[0]: 0}, [0]
-    made: list[Edges] = []
+    merged: list[Edges] = []
     for state in order:
         followed: list[tuple[int, int, int]] = []
         for low, high, to in edges[state] if state in alive else ():
@@ -213,8 +213,8 @@ def _minimize(edges: list[Edges], final: frozenset[int]) -> Automaton:
                 numbers[classes[to]] = len(numbers)
                 order.append(to)
             _append(followed, low, high, numbers[classes[to]])
-        made.append(tuple(followed))
-    return Automaton(tuple(made), frozenset(numbers[classes[state]] for state in final if classes[state] in numbers))
+        merged.append(tuple(followed))
+    return Automaton(tuple(merged), frozenset(numbers[classes[state]] for state in final if classes[state] in numbers))
 
 
 def _append(edges: list[tuple[int, int, int]], low: int, high: int, to: int) -> None:

@@ -11,7 +11,7 @@ ALL: Ranges = ((0, MAX_CODE_POINT),)
 def union(*sets: Ranges) -> Ranges:
     """The characters that are in any of the sets."""
     merged: list[tuple[int, int]] = []
-    for low, high in sorted(one for ranges in sets for one in ranges):
+    for low, high in sorted(interval for ranges in sets for interval in ranges):
         if merged and low <= merged[-1][1] + 1:
             merged[-1] = (merged[-1][0], max(merged[-1][1], high))
         else:

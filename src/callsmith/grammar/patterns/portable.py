@@ -27,10 +27,10 @@ def to_portable(pattern: str) -> str | None:
     at = depth = 0
     repeatable = False
     while at < len(pattern):
-        found = _TOKEN.match(pattern, at)
-        if found is None:
+        token = _TOKEN.match(pattern, at)
+        if token is None:
             return None
-        at, text, kind = found.end(), found[0], found.lastgroup
+        at, text, kind = token.end(), token[0], token.lastgroup
         if kind in ("counted", "repeat") and not repeatable:
             return None
         depth += (kind == "group") - (kind == "close")
@@ -70,18 +70,18 @@ def _portable_class(text: str) -> str | None:
     out: list[str] = []
     at = 0
     while at < len(body):
-        found = _IN_CLASS.match(body, at)
-        if found is None:
+        match = _IN_CLASS.match(body, at)
+        if match is None:
             return None
-        at, one = found.end(), found[0]
-        if one in ("\\D", "\\W", "\\S"):
+        at, member = match.end(), match[0]
+        if member in ("\\D", "\\W", "\\S"):
             return text if body in ("\\s\\S", "\\S\\s", "\\d\\D", "\\w\\W") else None
-        if one == "-" and out and out[-1] in ("0-9", "a-zA-Z0-9_", _SPACES):  # after a class it is no range
-            one = "\\-"
-        out.append(_CLASS_ESCAPES.get(one, _ESCAPES.get(one, one)))
-    made = f"[{'^' if negated else ''}{''.join(out)}]"
+        if member == "-" and out and out[-1] in ("0-9", "a-zA-Z0-9_", _SPACES):  # after a class it is no range
+            member = "\\-"
+        out.append(_CLASS_ESCAPES.get(member, _ESCAPES.get(member, member)))
+    portable = f"[{'^' if negated else ''}{''.join(out)}]"
     try:
-        re.compile(made)
+        re.compile(portable)
     except re.error:
         return None
-    return made
+    return portable

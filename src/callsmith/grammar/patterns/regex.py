@@ -100,10 +100,10 @@ class _Parser:
         self.text, self.at = text, 0
 
     def whole(self) -> Regex:
-        found = self.alternatives()
+        tree = self.alternatives()
         if self.at < len(self.text):
             raise UnsupportedRegex(f"unexpected {self.text[self.at]!r} at {self.at}")
-        return found
+        return tree
 
     def peek(self) -> str:
         return self.text[self.at : self.at + 1]
@@ -132,12 +132,12 @@ class _Parser:
         if char in ("*", "+", "?") and char:
             self.at += 1
             least, most = {"*": (0, None), "+": (1, None), "?": (0, 1)}[char]
-        elif char == "{" and (found := _COUNT.match(self.text, self.at)):
-            self.at = found.end()
-            least = int(found[1])
-            most = least if found[2] is None else int(found[3]) if found[3] else None
+        elif char == "{" and (match := _COUNT.match(self.text, self.at)):
+            self.at = match.end()
+            least = int(match[1])
+            most = least if match[2] is None else int(match[3]) if match[3] else None
             if most is not None and most < least:
-                raise UnsupportedRegex(f"the repetition {found[0]} counts backwards")
+                raise UnsupportedRegex(f"the repetition {match[0]} counts backwards")
         else:
             return item
         if isinstance(item, Anchor):
@@ -174,15 +174,15 @@ class _Parser:
                     raise UnsupportedRegex("flags")
                 self.at += 3
                 return ANYTHING
-            named = re.compile(r"P?<[A-Za-z_]\w*>").match(self.text, self.at)
-            if named:
-                self.at = named.end()
+            name = re.compile(r"P?<[A-Za-z_]\w*>").match(self.text, self.at)
+            if name:
+                self.at = name.end()
             elif not self.take(":"):
                 raise UnsupportedRegex("look-around" if self.peek() in ("=", "!", "<") else "flags")
-        found = self.alternatives()
+        tree = self.alternatives()
         if not self.take(")"):
             raise UnsupportedRegex("a bracket that is not closed")
-        return found
+        return tree
 
     def escape(self) -> Regex:
         char = self.peek()
@@ -190,17 +190,17 @@ class _Parser:
             raise UnsupportedRegex("a word boundary" if char in "bB" else f"\\{char}")
         if char in "123456789k" and char:
             raise UnsupportedRegex("a back reference")
-        found = self.escaped()
-        return CharSet(found if isinstance(found, tuple) else ((found, found),))
+        chars_or_code = self.escaped()
+        return CharSet(chars_or_code if isinstance(chars_or_code, tuple) else ((chars_or_code, chars_or_code),))
 
     def escaped(self) -> int | Ranges:
         """The character or class after a backslash."""
         char = self.peek()
         if not char:
             raise UnsupportedRegex("a backslash at the end")
-        if found := _HEX.match(self.text, self.at):
-            self.at = found.end()
-            return int(next(group for group in found.groups() if group), 16)
+        if match := _HEX.match(self.text, self.at):
+            self.at = match.end()
+            return int(next(group for group in match.groups() if group), 16)
         self.at += 1
         if char in _CLASSES:
             return _CLASSES[char]
@@ -214,24 +214,24 @@ class _Parser:
     def members(self) -> Ranges:
         """The set of characters in square brackets."""
         negated = self.take("^")
-        found: list[Ranges] = []
+        sets: list[Ranges] = []
         while not self.take("]"):
             low = self.member()
             if not isinstance(low, int):
-                found.append(low)
+                sets.append(low)
                 continue
             high = low
             if self.peek() == "-" and self.text[self.at + 1 : self.at + 2] not in ("]", ""):
                 self.at += 1
                 last = self.member()
                 if not isinstance(last, int):  # a class cannot end a range: the hyphen is meant literally
-                    found += [chars("-"), last]
+                    sets += [chars("-"), last]
                 else:
                     high = last
             if high < low:
                 raise UnsupportedRegex("a range that runs backwards")
-            found.append(((low, high),))
-        ranges = complement(union(*found)) if negated else union(*found)
+            sets.append(((low, high),))
+        ranges = complement(union(*sets)) if negated else union(*sets)
         if not ranges:
             raise UnsupportedRegex("a class without a character")
         return ranges
@@ -254,10 +254,10 @@ class _Parser:
 
 def match_whole_text(tree: Regex) -> Regex:
     """The expression for whole texts in which this one is found: without anchors, and with any text where there is none."""
-    found = _unanchor(_unanchor(tree, end=False), end=True)
-    if _has_anchor(found):
+    whole = _unanchor(_unanchor(tree, end=False), end=True)
+    if _has_anchor(whole):
         raise UnsupportedRegex("an anchor in the middle")
-    return found
+    return whole
 
 
 def _unanchor(tree: Regex, *, end: bool) -> Regex:

@@ -46,7 +46,7 @@ def _loosen(schema: Any, path: str, depth: int, unenforced: UnenforcedKeywords) 
         elif keyword in (*_LISTS, "prefixItems") and isinstance(value, list):
             inner = depth - (keyword == "prefixItems")
             listed = enumerate(cast(list[Any], value))
-            kept[keyword] = [_loosen(one, f"{here}/{at}", inner, unenforced) for at, one in listed]
+            kept[keyword] = [_loosen(inner_schema, f"{here}/{at}", inner, unenforced) for at, inner_schema in listed]
         else:
             kept[keyword] = value
     return kept
@@ -55,4 +55,4 @@ def _loosen(schema: Any, path: str, depth: int, unenforced: UnenforcedKeywords) 
 def _each(value: Any, path: str, depth: int, unenforced: UnenforcedKeywords) -> Any:
     if not isinstance(value, Mapping):
         return value
-    return {name: _loosen(one, f"{path}/{name}", depth, unenforced) for name, one in cast(Mapping[str, Any], value).items()}
+    return {name: _loosen(schema, f"{path}/{name}", depth, unenforced) for name, schema in cast(Mapping[str, Any], value).items()}

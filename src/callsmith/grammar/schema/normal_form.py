@@ -120,11 +120,11 @@ class Normalizer(Protocol):
 
 def keyword_paths(parts: Iterable[SchemaPart]) -> dict[str, list[str]]:
     """The paths at which each keyword is used."""
-    found: dict[str, list[str]] = {}
+    paths: dict[str, list[str]] = {}
     for part in parts:
         for keyword in part.raw:
-            found.setdefault(keyword, []).append(part.path)
-    return found
+            paths.setdefault(keyword, []).append(part.path)
+    return paths
 
 
 def with_keyword(parts: Iterable[SchemaPart], keyword: str) -> list[SchemaPart]:
@@ -144,10 +144,10 @@ def drop_repeated_types(parts: list[SchemaPart]) -> list[SchemaPart]:
 
 def strictest_bound(parts: Iterable[SchemaPart], keyword: str, *, is_upper: bool) -> tuple[Any, str] | None:
     """The strictest value of this keyword among the parts, and its path."""
-    found = [(part.raw[keyword], part.path) for part in with_keyword(parts, keyword) if type(part.raw[keyword]) in (int, float)]
-    if not found:
+    bounds = [(part.raw[keyword], part.path) for part in with_keyword(parts, keyword) if type(part.raw[keyword]) in (int, float)]
+    if not bounds:
         return None
-    return min(found, key=lambda one: one[0]) if is_upper else max(found, key=lambda one: one[0])
+    return min(bounds, key=lambda bound: bound[0]) if is_upper else max(bounds, key=lambda bound: bound[0])
 
 
 def resolve(root: Mapping[str, Any], schema: NormalSchema) -> NormalSchema:
@@ -164,10 +164,10 @@ def resolve_once(root: Mapping[str, Any], schema: NormalSchema) -> Any:
 
 def children(schema: NormalSchema) -> Iterator[NormalSchema]:
     """Yield the schemas directly inside one."""
-    found: list[Any] = [*schema.get("anyOf", ()), *schema.get("prefixItems", ())]
-    found += [schema.get("items"), schema.get("additionalProperties")]
-    found += [*schema.get("properties", {}).values(), *schema.get("patternProperties", {}).values()]
-    for item in found:
+    inner: list[Any] = [*schema.get("anyOf", ()), *schema.get("prefixItems", ())]
+    inner += [schema.get("items"), schema.get("additionalProperties")]
+    inner += [*schema.get("properties", {}).values(), *schema.get("patternProperties", {}).values()]
+    for item in inner:
         if isinstance(item, NormalSchema):
             yield item
 
@@ -177,12 +177,12 @@ def reachable(root: Mapping[str, Any], schema: NormalSchema) -> Iterator[NormalS
     seen: set[int] = set()
     waiting = [schema]
     while waiting:
-        one = waiting.pop()
-        if id(one) in seen:
+        current = waiting.pop()
+        if id(current) in seen:
             continue
-        seen.add(id(one))
-        yield one
-        waiting += [resolve_once(root, one)] if "$ref" in one else children(one)
+        seen.add(id(current))
+        yield current
+        waiting += [resolve_once(root, current)] if "$ref" in current else children(current)
 
 
 def collect_unenforced(root: NormalSchema, schema: NormalSchema) -> UnenforcedKeywords:
@@ -213,7 +213,7 @@ def json_key(value: Any) -> Hashable:
         case list():
             return tuple(map(json_key, cast(list[Any], value)))
         case dict():
-            return frozenset((name, json_key(one)) for name, one in cast(dict[str, Any], value).items())
+            return frozenset((name, json_key(member)) for name, member in cast(dict[str, Any], value).items())
         case _:
             return value
 
@@ -239,27 +239,27 @@ def value_types(value: Any) -> set[str]:
 
 def finite_definitions(defs: Mapping[str, Any]) -> set[str]:
     """The names of the definitions that a finite value fits."""
-    found: set[str] = set()
+    finite: set[str] = set()
     while True:
         more = {
             name
-            for name, one in defs.items()
-            if name not in found and isinstance(one, NormalSchema) and _has_finite_value(one, found)
+            for name, schema in defs.items()
+            if name not in finite and isinstance(schema, NormalSchema) and _has_finite_value(schema, finite)
         }
         if not more:
-            return found
-        found |= more
+            return finite
+        finite |= more
 
 
 def is_in_use(defs: Mapping[str, Any], name: str) -> bool:
     """Whether a definition is referred to, or is a schema at all: one that no value fits and nothing refers to can be ignored."""
     wanted = f"#/$defs/{name}"
-    waiting = [one for one in defs.values() if isinstance(one, NormalSchema)]
+    waiting = [schema for schema in defs.values() if isinstance(schema, NormalSchema)]
     while waiting:
-        one = waiting.pop()
-        if one.get("$ref") == wanted:
+        current = waiting.pop()
+        if current.get("$ref") == wanted:
             return True
-        waiting += children(one)
+        waiting += children(current)
     return isinstance(defs[name], NormalSchema)
 
 

@@ -71,15 +71,15 @@ def _normalize(text: str, kind: str | None, with_implied: bool) -> NormalSchema:
     beside = [SchemaPart({"type": kind}, "#")] if kind and root.get("type") != kind else []
     while True:
         normalizer = _Normalizer(root, unsatisfiable, with_implied)
-        made = normalizer.combine(SchemaPart(root, "#"), *beside)
-        if isinstance(made, Unsatisfiable):
-            raise UnsupportedSchema(made.path, made.keyword, f"no value fits: {made.why}")
-        found = normalizer.find_unsatisfiable()
-        if not found:
-            made["$defs"] = normalizer.defs
-            made.unenforced += normalizer.unenforced
-            return made
-        unsatisfiable |= found
+        normal = normalizer.combine(SchemaPart(root, "#"), *beside)
+        if isinstance(normal, Unsatisfiable):
+            raise UnsupportedSchema(normal.path, normal.keyword, f"no value fits: {normal.why}")
+        impossible = normalizer.find_unsatisfiable()
+        if not impossible:
+            normal["$defs"] = normalizer.defs
+            normal.unenforced += normalizer.unenforced
+            return normal
+        unsatisfiable |= impossible
 
 
 def normalize_standalone(schema: Schema, unenforced: UnenforcedKeywords, *, with_implied: bool = True) -> NormalSchema:
@@ -98,8 +98,8 @@ class _Normalizer:
         self.names: dict[tuple[str, ...], str] = {}  # the paths of the schemas that are combined → the definition's name
         self.defs: dict[str, Any] = {}
         owned = ((pointer(tokens), inner) for tokens, inner in subschemas(root) if tokens and "$id" in inner)
-        found = [(f"#{place}", inner) for place, inner in owned if not str(inner["$id"]).startswith("#")]
-        self.resources = sorted(found, key=lambda one: -len(one[0]))  # the innermost first
+        resources = [(f"#{place}", inner) for place, inner in owned if not str(inner["$id"]).startswith("#")]
+        self.resources = sorted(resources, key=lambda resource: -len(resource[0]))  # the innermost first
         draft = re.search(r"draft-0([3-7])", str(root.get("$schema")))
         self.is_old_draft, self.asserts_content = draft is not None, draft is not None and draft[1] in "67"
         self.unenforced: UnenforcedKeywords = []  # beside what is listed at the schema itself
@@ -112,13 +112,13 @@ class _Normalizer:
         if self._count > MAX_SCHEMAS:
             raise UnsupportedSchema(parts[0].path, "", "too large: its references and alternatives multiply")
         if len(parts) == 1 and _is_single_type(parts[0].raw):
-            made = NormalSchema({"type": parts[0].raw["type"]}, parts[0].path)
-            made.sources = {"type": [made.path]}
-            return made
-        found = self._flatten(parts)
-        if isinstance(found, Unsatisfiable):
-            return found
-        conjunction, referred = found
+            normal = NormalSchema({"type": parts[0].raw["type"]}, parts[0].path)
+            normal.sources = {"type": [normal.path]}
+            return normal
+        flat = self._flatten(parts)
+        if isinstance(flat, Unsatisfiable):
+            return flat
+        conjunction, referred = flat
         if not conjunction:
             return NormalSchema({}, parts[0].path if parts else "#")
         if not referred:
@@ -139,7 +139,7 @@ class _Normalizer:
 
     def _flatten(self, parts: Iterable[SchemaPart]) -> tuple[list[SchemaPart], bool] | Unsatisfiable:
         """The assertions of the parts and of the schemas they apply by `$ref` and `allOf`; and whether there was a `$ref`."""
-        waiting, found, seen = list(parts), list[SchemaPart](), set[tuple[str, int]]()
+        waiting, flat, seen = list(parts), list[SchemaPart](), set[tuple[str, int]]()
         referred = False
         for part in waiting:  # grows in the loop
             if part.raw is False:
@@ -163,17 +163,17 @@ class _Normalizer:
                     referred = True
                     waiting.append(part.subschema(*target))
             listed = SchemaPart(raw, "").list_at("allOf")
-            waiting += [part.subschema(one, f"{part.path}/allOf/{at}") for at, one in enumerate(listed)]
+            waiting += [part.subschema(schema, f"{part.path}/allOf/{at}") for at, schema in enumerate(listed)]
             if assertions:
-                found.append(part._replace(raw=assertions))
-        return drop_repeated_types(found), referred
+                flat.append(part._replace(raw=assertions))
+        return drop_repeated_types(flat), referred
 
     def _locate(self, reference: str, path: str) -> tuple[Any, str] | None:
         """The schema a reference leads to, and its path. Inside a schema with an `$id` of its own, `#` is that schema."""
         if reference.startswith("#"):
             for place, resource in self.resources:
-                if f"{path}/".startswith(f"{place}/") and (found := locate(resource, reference)):
-                    return found[0], place + found[1].removeprefix("#")
+                if f"{path}/".startswith(f"{place}/") and (located := locate(resource, reference)):
+                    return located[0], place + located[1].removeprefix("#")
         return locate(self.root, reference)
 
     def _combine_flat(self, parts: list[SchemaPart]) -> NormalSchema | Unsatisfiable:
@@ -197,21 +197,21 @@ class _Normalizer:
         tests = [test for part in parts if (test := self._value_test(part))]
         valid = [value for value in values if all(fits(value) for fits in tests)]
         if valid:
-            made = NormalSchema({"enum": valid}, listing.path)
-            made.sources = keyword_paths(parts)
-            return made
+            normal = NormalSchema({"enum": valid}, listing.path)
+            normal.sources = keyword_paths(parts)
+            return normal
         beside = sorted({*chain.from_iterable(part.raw for part in parts)} - {keyword})
         why = f"none of its values fits what is said beside it ({', '.join(beside)})" if first else "it lists no value"
         return Unsatisfiable(listing.path, keyword, why)
 
     def _value_test(self, part: SchemaPart) -> Callable[[Any], bool] | None:
         """A test whether a value fits the keywords beside `enum` and `const`; None where there are none."""
-        beside = {keyword: one for keyword, one in part.raw.items() if keyword not in ("enum", "const")}
+        beside = {keyword: value for keyword, value in part.raw.items() if keyword not in ("enum", "const")}
         if not beside:
             return None
         if beside.keys() == {"type"}:
-            named = _named_types(part)
-            return lambda value: bool(common_types(value_types(value), named))
+            types = _named_types(part)
+            return lambda value: bool(common_types(value_types(value), types))
         return lambda value: self.is_valid(beside, value, [(part.path, keyword) for keyword in beside])
 
     def is_valid(self, schema: Any, value: Any, keywords: UnenforcedKeywords) -> bool:
@@ -220,7 +220,7 @@ class _Normalizer:
             referred = (
                 self.root.keys() - MORE_THAN_TYPE - {"type"} | {"properties"} if '"$ref"' in json.dumps(schema) else set[str]()
             )
-            document = {keyword: one for keyword, one in self.root.items() if keyword in referred or keyword == "$schema"}
+            document = {keyword: inner for keyword, inner in self.root.items() if keyword in referred or keyword == "$schema"}
             document["properties"] = {**document.get("properties", {}), VALUE_NAME: schema}
             self._documents[id(schema)] = schema, document
         try:
@@ -233,23 +233,25 @@ class _Normalizer:
 
     def _combine_unions(self, parts: list[SchemaPart], unions: list[tuple[SchemaPart, str]]) -> NormalSchema | Unsatisfiable:
         """Every choice of one alternative from each union, combined with the keywords beside the unions."""
-        rest = [part._replace(raw={key: one for key, one in part.raw.items() if key not in ("anyOf", "oneOf")}) for part in parts]
+        rest = [
+            part._replace(raw={key: value for key, value in part.raw.items() if key not in ("anyOf", "oneOf")}) for part in parts
+        ]
         rest = [part for part in rest if part.raw]
-        unenforced, ways, made = list[tuple[str, str]](), list[list[SchemaPart]](), list[NormalSchema | Unsatisfiable]()
+        unenforced, ways, combined = list[tuple[str, str]](), list[list[SchemaPart]](), list[NormalSchema | Unsatisfiable]()
         for part, keyword in unions:
-            branches = [part.subschema(one, f"{part.path}/{keyword}/{at}") for at, one in enumerate(part.list_at(keyword))]
+            branches = [part.subschema(schema, f"{part.path}/{keyword}/{at}") for at, schema in enumerate(part.list_at(keyword))]
             if (ways or self._count > MANY_SCHEMAS) and prod(map(len, ways)) * len(branches) > MAX_ALTERNATIVES:
                 unenforced.append((part.path, keyword))
                 continue
             ways.append(branches)
-            made = [self.combine(*rest, branch) for branch in branches] if keyword == "oneOf" else []
-            if keyword == "oneOf" and not self._are_exclusive(made):
+            combined = [self.combine(*rest, branch) for branch in branches] if keyword == "oneOf" else []
+            if keyword == "oneOf" and not self._are_exclusive(combined):
                 unenforced.append((part.path, keyword))
-        if not made or len(ways) > 1:
-            made = [self.combine(*rest, *chosen) for chosen in product(*ways)]
-        possible = [item for item in made if isinstance(item, NormalSchema)]
+        if not combined or len(ways) > 1:
+            combined = [self.combine(*rest, *chosen) for chosen in product(*ways)]
+        possible = [item for item in combined if isinstance(item, NormalSchema)]
         if not possible:
-            first = next((item for item in made if isinstance(item, Unsatisfiable)), None)
+            first = next((item for item in combined if isinstance(item, Unsatisfiable)), None)
             why = f"it has no alternative that a value fits; the first: {first.why}" if first else "it has no alternatives"
             return Unsatisfiable(unions[0][0].path, unions[0][1], why)
         whole = possible[0] if len(possible) == 1 and not unenforced else NormalSchema({"anyOf": possible}, parts[0].path)
@@ -258,11 +260,11 @@ class _Normalizer:
 
     def _are_exclusive(self, ways: Sequence[NormalSchema | Unsatisfiable]) -> bool:
         """Whether a value generated for one alternative certainly fits no other."""
-        made = [way for way in ways if isinstance(way, NormalSchema)]
-        if any(self._resolve_finished(item) is None for item in made):
+        satisfiable = [way for way in ways if isinstance(way, NormalSchema)]
+        if any(self._resolve_finished(item) is None for item in satisfiable):
             return False
         document = {"$defs": self.defs}
-        return all(are_disjoint(document, a, b) for a in made for b in made if a is not b)
+        return all(are_disjoint(document, a, b) for a in satisfiable for b in satisfiable if a is not b)
 
     def _resolve_finished(self, schema: NormalSchema) -> NormalSchema | None:
         """The schema a reference leads to; None while that is still being made."""
@@ -294,34 +296,34 @@ class _Normalizer:
         keywords: dict[str, Any] = {}
         reason: Unsatisfiable | None = None
         for kind in sorted(types):
-            made = self._type_keywords(kind, parts, unenforced)
-            if isinstance(made, Unsatisfiable):
-                reason, types = made, types - {kind}
+            normal = self._type_keywords(kind, parts, unenforced)
+            if isinstance(normal, Unsatisfiable):
+                reason, types = normal, types - {kind}
             else:
-                keywords |= made
+                keywords |= normal
         if not types:
             return cast(Unsatisfiable, reason)
         kinds = sorted(types)
         named = {} if types == DISTINCT_TYPES else {"type": kinds[0] if len(kinds) == 1 else kinds}
-        made = NormalSchema(named, parts[0].path)
-        made |= keywords
-        made.sources, made.unenforced = keyword_paths(parts), list(dict.fromkeys(unenforced))
+        normal = NormalSchema(named, parts[0].path)
+        normal |= keywords
+        normal.sources, normal.unenforced = keyword_paths(parts), list(dict.fromkeys(unenforced))
         open_objects = (
-            "additionalProperties" in keywords and not {"additionalProperties", "unevaluatedProperties"} & made.sources.keys()
+            "additionalProperties" in keywords and not {"additionalProperties", "unevaluatedProperties"} & normal.sources.keys()
         )
-        made.implied = frozenset({*(["type"] if implied else ()), *(["additionalProperties"] if open_objects else ())})
-        return made
+        normal.implied = frozenset({*(["type"] if implied else ()), *(["additionalProperties"] if open_objects else ())})
+        return normal
 
     def _excluded_types(self, part: SchemaPart) -> frozenset[str] | None:
         """The types that a `not` excludes; None where it does not just exclude types."""
         raw = part.raw["not"]
         if isinstance(raw, bool):
             return DISTINCT_TYPES if raw else frozenset()
-        found = {keyword for keyword in raw if keyword in ASSERTIONS or keyword in ("$ref", "allOf")}
-        if not found:
+        keywords = {keyword for keyword in raw if keyword in ASSERTIONS or keyword in ("$ref", "allOf")}
+        if not keywords:
             return DISTINCT_TYPES
-        named = _named_types(SchemaPart(raw, part.path))
-        return frozenset(named - {"integer"}) if found == {"type"} and ("integer" not in named or "number" in named) else None
+        types = _named_types(SchemaPart(raw, part.path))
+        return frozenset(types - {"integer"}) if keywords == {"type"} and ("integer" not in types or "number" in types) else None
 
     def _type_keywords(
         self, kind: str, parts: list[SchemaPart], unenforced: UnenforcedKeywords
@@ -343,13 +345,15 @@ class _Normalizer:
     def find_unsatisfiable(self) -> dict[tuple[str, ...], Unsatisfiable]:
         """The definitions that no finite value fits, because they require themselves."""
         finite = finite_definitions(self.defs)
-        found: dict[tuple[str, ...], Unsatisfiable] = {}
+        unsatisfiable: dict[tuple[str, ...], Unsatisfiable] = {}
         for key, name in self.names.items():
             if name not in finite and key not in self.known_unsatisfiable and is_in_use(self.defs, name):
-                made = self.defs[name]
+                definition = self.defs[name]
                 why = "it requires itself, without end"
-                found[key] = made if isinstance(made, Unsatisfiable) else Unsatisfiable(made.path, "$ref", why)
-        return found
+                unsatisfiable[key] = (
+                    definition if isinstance(definition, Unsatisfiable) else Unsatisfiable(definition.path, "$ref", why)
+                )
+        return unsatisfiable
 
 
 def _is_single_type(raw: Any) -> bool:

@@ -29,7 +29,7 @@ def number_keywords(
 ) -> dict[str, Any] | Unsatisfiable:
     """The combined bounds and `multipleOf`, or why no number fits. `whole`: only integers are allowed."""
     low, high = _bound(parts, is_upper=False), _bound(parts, is_upper=True)
-    made: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     steps = [Fraction(str(part.raw["multipleOf"])) for part in with_keyword(parts, "multipleOf")]
     step = _common_multiple([*steps, *([Fraction(1)] if whole else [])])
     if low and high and (why := _why_empty(low, high, step)):
@@ -39,16 +39,16 @@ def number_keywords(
             continue
         keyword, value, path = bound
         if abs(value) <= MAX_NUMBER:
-            made[keyword] = value
+            keywords[keyword] = value
         else:
             unenforced.append((path, keyword))
     if steps:
         wanted = _common_multiple(steps) or Fraction(1)
         if wanted.numerator <= MAX_STEP and wanted >= MIN_STEP and 10**9 % wanted.denominator == 0:
-            made["multipleOf"] = wanted.numerator if wanted.denominator == 1 else float(wanted)
+            keywords["multipleOf"] = wanted.numerator if wanted.denominator == 1 else float(wanted)
         else:
             unenforced += [(part.path, "multipleOf") for part in with_keyword(parts, "multipleOf")]
-    return made
+    return keywords
 
 
 def _bound(parts: Sequence[SchemaPart], *, is_upper: bool) -> tuple[str, Any, str] | None:
@@ -85,30 +85,30 @@ def _common_multiple(steps: Sequence[Fraction]) -> Fraction | None:
 
 def string_keywords(parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords) -> dict[str, Any] | Unsatisfiable:
     """The combined lengths, patterns and `format`, or why no string fits."""
-    made: dict[str, Any] = {}
+    keywords: dict[str, Any] = {}
     least, most = strictest_bound(parts, "minLength", is_upper=False), strictest_bound(parts, "maxLength", is_upper=True)
     if least and most and least[0] > most[0]:
         return Unsatisfiable(least[1], "minLength", f"nothing is at least {least[0]} and at most {most[0]} long")
     for keyword, bound in (("minLength", least if least and least[0] > 0 else None), ("maxLength", most)):
         if bound and bound[0] <= MAX_LENGTH:
-            made[keyword] = int(bound[0])
+            keywords[keyword] = int(bound[0])
         elif bound:
             unenforced.append((bound[1], keyword))
     for part in with_keyword(parts, "pattern"):
         regex = _with_outer_anchors(to_portable(str(part.raw["pattern"])))
         if regex is None:
             unenforced.append((part.path, "pattern"))
-        elif "pattern" not in made:
-            made["pattern"] = regex
-        elif regex != made["pattern"]:
-            made["allOf"] = [*made.get("allOf", ()), {"pattern": regex}]
+        elif "pattern" not in keywords:
+            keywords["pattern"] = regex
+        elif regex != keywords["pattern"]:
+            keywords["allOf"] = [*keywords.get("allOf", ()), {"pattern": regex}]
     for part in with_keyword(parts, "format"):
         name = part.raw["format"]
-        if name in FORMATS and made.get("format", name) == name:
-            made["format"] = name
+        if name in FORMATS and keywords.get("format", name) == name:
+            keywords["format"] = name
         elif name not in STORAGE_FORMATS:
             unenforced.append((part.path, "format"))
-    return made
+    return keywords
 
 
 def _with_outer_anchors(pattern: str | None) -> str | None:

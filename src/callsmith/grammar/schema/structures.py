@@ -32,25 +32,25 @@ def array_keywords(
     for at in range(max(len(_prefix_schemas(part)) for part in parts)):
         if bound is not None and at >= bound:
             break
-        one = normalizer.combine(*(item for part in parts if (item := _item_part(part, at, parts, sees_all))))
-        if isinstance(one, Unsatisfiable):
-            bound, reason = at, one
+        item_schema = normalizer.combine(*(item for part in parts if (item := _item_part(part, at, parts, sees_all))))
+        if isinstance(item_schema, Unsatisfiable):
+            bound, reason = at, item_schema
             break
-        prefix.append(one)
+        prefix.append(item_schema)
     rest = normalizer.combine(*(item for part in parts if (item := _item_part(part, None, parts, sees_all))))
     if isinstance(rest, Unsatisfiable) and (bound is None or bound > len(prefix)):
         bound, reason = len(prefix), rest
     if bound is not None and fewest > bound:
         return Unsatisfiable(reason.path, reason.keyword, reason.why)
     unenforced += _unenforced_of_items(parts, bound, sees_all)
-    made: dict[str, Any] = {"minItems": fewest} if fewest else {}
+    keywords: dict[str, Any] = {"minItems": fewest} if fewest else {}
     if bound is not None:
-        made["maxItems"] = bound
+        keywords["maxItems"] = bound
     if prefix:
-        made["prefixItems"] = prefix
+        keywords["prefixItems"] = prefix
     if isinstance(rest, NormalSchema) and (rest or rest.unenforced) and (bound is None or bound > len(prefix)):
-        made["items"] = rest
-    return made
+        keywords["items"] = rest
+    return keywords
 
 
 def _prefix_schemas(part: SchemaPart) -> list[Any]:
@@ -112,14 +112,16 @@ class ObjectKeywords:
         self._combine_additional()
         self._combine_patterns()
         for name in self.names:
-            one = self.normalizer.combine(*self._parts_of(name))
+            property_schema = self.normalizer.combine(*self._parts_of(name))
             for part in with_keyword(self.parts, "propertyNames"):
                 if not self.normalizer.is_valid(part.raw["propertyNames"], name, [(part.path, "propertyNames")]):
-                    one = Unsatisfiable(part.path, "propertyNames", f"{name!r} is required, but no such name is allowed")
-            if isinstance(one, NormalSchema):
-                self.properties[name] = one
+                    property_schema = Unsatisfiable(
+                        part.path, "propertyNames", f"{name!r} is required, but no such name is allowed"
+                    )
+            if isinstance(property_schema, NormalSchema):
+                self.properties[name] = property_schema
             elif name in self.required:
-                return one
+                return property_schema
             elif self.additional is not False or self.patterns:
                 self.properties[name] = False
         self._apply_property_names()
@@ -160,8 +162,8 @@ class ObjectKeywords:
         if not explicit and self.unevaluated:
             explicit = [self.unevaluated]
         if explicit:
-            made = self.normalizer.combine(*explicit)
-            self.additional = made if isinstance(made, NormalSchema) else False
+            additional = self.normalizer.combine(*explicit)
+            self.additional = additional if isinstance(additional, NormalSchema) else False
         elif self.normalizer.with_implied and any(_declares_properties(part) for part in self.parts):
             self.additional = False
         else:
@@ -172,7 +174,7 @@ class ObjectKeywords:
         first = self.parts[0]
         if len(self.parts) == 1 and "patternProperties" not in first.raw and name in first.mapping_at("properties"):
             return [_below(first, "properties", name)]
-        found = list[SchemaPart]()
+        parts = list[SchemaPart]()
         for part in self.parts:
             own = list[SchemaPart]()
             if name in part.mapping_at("properties"):
@@ -181,11 +183,11 @@ class ObjectKeywords:
             own += [_below(part, "patternProperties", pattern) for pattern in patterns if _matches(pattern, name)]
             if not own and "additionalProperties" in part.raw:
                 own.append(_below(part, "additionalProperties"))
-            found += own
-        if not found and self.unevaluated:
+            parts += own
+        if not parts and self.unevaluated:
             declared = any(name in part.mapping_at("properties") for part in self.parts)
-            found += [] if declared else [self.unevaluated]
-        return found
+            parts += [] if declared else [self.unevaluated]
+        return parts
 
     def _combine_patterns(self) -> None:
         """Combine `patternProperties`, as long as no name can match two of the patterns."""
@@ -194,13 +196,13 @@ class ObjectKeywords:
         for part in self.parts:
             others = [_below(item, "additionalProperties") for item in closing if item is not part]
             for pattern in part.mapping_at("patternProperties"):
-                made = self.normalizer.combine(_below(part, "patternProperties", pattern), *others)
+                pattern_schema = self.normalizer.combine(_below(part, "patternProperties", pattern), *others)
                 regex = to_portable(pattern)
                 is_apart = regex is not None and all(_are_disjoint_patterns(regex, other) for other in self.patterns)
-                if isinstance(made, Unsatisfiable):
+                if isinstance(pattern_schema, Unsatisfiable):
                     forbidden.append((part.path, regex))
                 elif regex is not None and is_apart and (self.normalizer.with_implied or _is_supported(regex)):
-                    self.patterns[regex] = made
+                    self.patterns[regex] = pattern_schema
                 elif regex is None or not self.normalizer.with_implied:  # any name may be one of them
                     self.additional = NormalSchema({}, self.path)
                     self.unenforced.append((part.path, "patternProperties"))
@@ -243,16 +245,16 @@ class ObjectKeywords:
             for keyword in ("dependencies", "dependentRequired", "dependentSchemas"):
                 for name, wanted in part.mapping_at(keyword).items():
                     possible = self.properties.get(name, self.additional is not False or bool(self.patterns)) is not False
-                    given = isinstance(wanted, list) and {*cast(list[str], wanted)} <= {*self.required}
-                    if possible and not given and wanted is not True and (part.path, keyword) not in self.unenforced:
+                    is_certain = isinstance(wanted, list) and {*cast(list[str], wanted)} <= {*self.required}
+                    if possible and not is_certain and wanted is not True and (part.path, keyword) not in self.unenforced:
                         self.unenforced.append((part.path, keyword))
 
     def _count_keywords(self) -> dict[str, Any] | Unsatisfiable:
         """How many properties are allowed. Not every engine counts them where one of the listed ones is optional."""
-        made: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         least = strictest_bound(self.parts, "minProperties", is_upper=False)
         most = strictest_bound(self.parts, "maxProperties", is_upper=True)
-        listed = sum(one is not False for one in self.properties.values())
+        listed = sum(schema is not False for schema in self.properties.values())
         closed = self.additional is False and not self.patterns
         if most and most[0] < len(self.required):
             return Unsatisfiable(most[1], "maxProperties", f"{len(self.required)} properties are required")
@@ -263,13 +265,13 @@ class ObjectKeywords:
         if least and least[0] > len(self.required):
             # A name may be written twice, so counting helps but proves nothing.
             self.unenforced.append((least[1], "minProperties"))
-            made["minProperties"] = int(least[0])
+            keywords["minProperties"] = int(least[0])
         if most and not (closed and most[0] >= listed):
-            made["maxProperties"] = int(most[0])
+            keywords["maxProperties"] = int(most[0])
             is_counted = self.normalizer.with_implied or not listed or (listed <= TRACKED and most[0] - listed < COUNTED)
             if listed > len(self.required) or not is_counted:
                 self.unenforced.append((most[1], "maxProperties"))
-        return made
+        return keywords
 
 
 def _declares_properties(part: SchemaPart) -> bool:

@@ -129,20 +129,20 @@ class _Lowering:
             return automaton_rules(_excluding(node.stops), self.rules) if node.stops else Pattern(unparse(ANYTHING))
         special = next((text for text in self.specials if text in node.close), None)
         if special is not None:
-            made = _excluding((node.close, *node.excluded))
+            automaton = _excluding((node.close, *node.excluded))
         else:
-            made = to_automaton(Cat((ANYTHING, literal(node.close))), _MAX_WORD_STATES).shortest()
-            made = made & _excluding(node.excluded) if node.excluded else made
+            automaton = to_automaton(Cat((ANYTHING, literal(node.close))), _MAX_WORD_STATES).shortest()
+            automaton = automaton & _excluding(node.excluded) if node.excluded else automaton
         if node.not_starting_with:
-            made -= to_automaton(Cat((Repeat(CharSet(_WHITE)), CharSet(chars(node.not_starting_with)), ANYTHING)))
-        body = automaton_rules(made, self.rules)
+            automaton -= to_automaton(Cat((Repeat(CharSet(_WHITE)), CharSet(chars(node.not_starting_with)), ANYTHING)))
+        body = automaton_rules(automaton, self.rules)
         return body if special is None else Seq((body, Lit(node.close)))
 
 
 def _excluding(words: Iterable[str]) -> Automaton:
     """The automaton of all texts in which none of these words occurs."""
-    found = Cat((ANYTHING, Or(tuple(map(literal, words))), ANYTHING))
-    return to_automaton(ANYTHING) - to_automaton(found, _MAX_WORD_STATES)
+    containing = Cat((ANYTHING, Or(tuple(map(literal, words))), ANYTHING))
+    return to_automaton(ANYTHING) - to_automaton(containing, _MAX_WORD_STATES)
 
 
 # --- only rules that a finite text can match ----------------------------------------------------------------------------------
@@ -216,14 +216,14 @@ class _Emitter:
         self.trees: dict[str, str] = {}
 
     def emit(self, start: Node, rules: Mapping[str, Node]) -> str:
-        taken = {ROOT}
+        used = {ROOT}
         for name in rules:
             plain = re.sub("[^a-zA-Z0-9-]+", "-", name)
-            self.names[name] = plain if plain not in taken else f"{plain}-{len(self.names)}"
-            taken.add(self.names[name])
-        written = [f"{ROOT} ::= {self.body(start)}"]
-        written += [f"{self.names[name]} ::= {self.body(node)}" for name, node in rules.items()]
-        return "\n".join((*written, *(f"{name} ::= {body}" for body, name in self.lines.items()))) + "\n"
+            self.names[name] = plain if plain not in used else f"{plain}-{len(self.names)}"
+            used.add(self.names[name])
+        lines = [f"{ROOT} ::= {self.body(start)}"]
+        lines += [f"{self.names[name]} ::= {self.body(node)}" for name, node in rules.items()]
+        return "\n".join((*lines, *(f"{name} ::= {body}" for body, name in self.lines.items()))) + "\n"
 
     def body(self, node: Node) -> str:
         """A node as the right-hand side of a rule; an empty alternative comes last, as some parsers require."""
@@ -310,10 +310,10 @@ _REPEATABLE = re.compile(r'[a-zA-Z0-9-]+|\[(\\.|[^\]\\])*\]|"(\\.|[^"\\])*"|\.')
 def _closes_last(text: str) -> bool:
     """Whether the bracket that opens at the beginning closes at the end, as in the result of `_group`."""
     depth = 0
-    for found in re.finditer(r'"(\\.|[^"\\])*"|\[(\\.|[^\]\\])*\]|[()]', text):
-        depth += {"(": 1, ")": -1}.get(found[0], 0)
-        if depth == 0 and found[0] == ")":
-            return found.end() == len(text)
+    for match in re.finditer(r'"(\\.|[^"\\])*"|\[(\\.|[^\]\\])*\]|[()]', text):
+        depth += {"(": 1, ")": -1}.get(match[0], 0)
+        if depth == 0 and match[0] == ")":
+            return match.end() == len(text)
     return False
 
 
@@ -340,9 +340,9 @@ def _quote(text: str) -> str:
 
 def _escape(code: int, inside: str = '\\[]-"^') -> str:
     char = chr(code)
-    named = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
-    if named:
-        return named
+    escape = {"\n": "\\n", "\r": "\\r", "\t": "\\t"}.get(char)
+    if escape:
+        return escape
     if char == "^" and "^" in inside:
         return "\\x5E"
     if char in inside:

@@ -65,7 +65,7 @@ class _Compiler:
 
     def node(self, schema: NormalSchema) -> Node:
         """The rule of values that fit the schema; equal schemas share a rule, so that recursion ends."""
-        key = json.dumps({keyword: one for keyword, one in schema.items() if keyword != "$defs"})
+        key = json.dumps({keyword: value for keyword, value in schema.items() if keyword != "$defs"})
         if key not in self._known:
             name = self.rules.reserve("j")
             self._known[key] = Ref(name)
@@ -110,21 +110,21 @@ class _Compiler:
     def _number(self, schema: NormalSchema, *, is_whole: bool) -> Node:
         low, high = _bound(schema, "minimum", "exclusiveMinimum"), _bound(schema, "maximum", "exclusiveMaximum")
         try:
-            made = number_in(low, high, whole=is_whole)
+            pattern = number_in(low, high, whole=is_whole)
         except TooLarge:  # bounds of hundreds of digits
             self.rules.add_unenforced(schema, NUMBER_KEYWORDS)
-            made = number_in(None, None, whole=is_whole)
+            pattern = number_in(None, None, whole=is_whole)
         if "multipleOf" in schema:
             counted = multiples_of(Decimal(repr(schema["multipleOf"])), whole=is_whole)
             if counted is None:
                 self.rules.add_unenforced(schema, ("multipleOf",))
             else:
-                made = counted & (made if isinstance(made, Automaton) else to_automaton(made))
-        if not isinstance(made, Automaton):
-            return Pattern(unparse(made))
-        if made.is_empty:
+                pattern = counted & (pattern if isinstance(pattern, Automaton) else to_automaton(pattern))
+        if not isinstance(pattern, Automaton):
+            return Pattern(unparse(pattern))
+        if pattern.is_empty:
             return self.rules.unsatisfiable(schema.path, "minimum", "no number lies between it and the maximum")
-        return automaton_rules(made, self.rules)
+        return automaton_rules(pattern, self.rules)
 
     def _literal(self, value: Json) -> Node:
         """One value in every way it may be written; an integer only without a fraction."""
@@ -141,8 +141,8 @@ class _Compiler:
             case dict():
                 members = [
                     part
-                    for key, one in cast(dict[str, Json], value).items()
-                    for part in (_text(self.comma), self._key(key), self._literal(one))
+                    for key, member in cast(dict[str, Json], value).items()
+                    for part in (_text(self.comma), self._key(key), self._literal(member))
                 ]
                 return Seq((_text("{"), *members[1:], _text("}")))
             case _:
@@ -162,34 +162,34 @@ class _Compiler:
 
     def _expressions(self, schema: NormalSchema) -> list[Regex]:
         """The expressions that the whole string must match; those that are not supported are listed as unenforced."""
-        found: dict[Regex, None] = {}
+        trees: dict[Regex, None] = {}
         for item in (schema, *schema.get("allOf", ())):
             if "pattern" in item:
                 try:
-                    found[match_whole_text(parse(item["pattern"]))] = None
+                    trees[match_whole_text(parse(item["pattern"]))] = None
                 except UnsupportedRegex:
                     self.rules.add_unenforced(schema, ("pattern",))
         if "format" in schema:
-            found[parse(FORMATS[schema["format"]])] = None
-        return list(found)
+            trees[parse(FORMATS[schema["format"]])] = None
+        return list(trees)
 
     def _matching(self, trees: list[Regex], least: int, most: int | None, schema: NormalSchema) -> Node:
         """Text that matches all of them and has an allowed length."""
         if len(trees) == 1 and _within(trees[0], least, most) and not _is_slow(trees[0]):
             return Pattern(unparse(map_sets(trees[0], json_characters)))
         try:
-            made = to_automaton(trees[0])
+            automaton = to_automaton(trees[0])
             for tree in trees[1:]:
-                made &= to_automaton(tree)
+                automaton &= to_automaton(tree)
             if not all(_within(tree, least, most) for tree in trees):
-                made &= to_automaton(Repeat(ANY, least, most))
+                automaton &= to_automaton(Repeat(ANY, least, most))
         except TooLarge:
-            made = None
-        if made is None or len(made.edges) > MAX_STATES:
+            automaton = None
+        if automaton is None or len(automaton.edges) > MAX_STATES:
             return self._approximate(trees, least, most, schema)
-        if made.is_empty:
+        if automaton.is_empty:
             return self.rules.unsatisfiable(schema.path, "pattern", "no text matches it together with the rest")
-        return automaton_rules(made, self.rules, self._char)
+        return automaton_rules(automaton, self.rules, self._char)
 
     def _approximate(self, trees: list[Regex], least: int, most: int | None, schema: NormalSchema) -> Node:
         """Where a grammar of all of them would be too large: the first expression, or the length alone."""
@@ -217,11 +217,13 @@ class _Compiler:
 
     def _object(self, schema: NormalSchema) -> Node:
         members = {
-            name: Seq((self._key(name), self.node(one))) for name, one in schema.get("properties", {}).items() if one is not False
+            name: Seq((self._key(name), self.node(inner)))
+            for name, inner in schema.get("properties", {}).items()
+            if inner is not False
         }
         others = [
-            Seq((_text('"'), automaton_rules(keys, self.rules, self._char), _text(f'"{self.colon}'), self.node(one)))
-            for keys, one in other_keys(schema, self.rules)
+            Seq((_text('"'), automaton_rules(keys, self.rules, self._char), _text(f'"{self.colon}'), self.node(inner)))
+            for keys, inner in other_keys(schema, self.rules)
         ]
         return Seq((_text("{"), MemberRules(members, others, _text(self.comma), self.rules).node(schema), _text("}")))
 
@@ -266,7 +268,7 @@ def other_keys(schema: NormalSchema, rules: Rules) -> Iterator[tuple[Automaton, 
         )
     except TooLarge:
         raise UnsupportedSchema(schema.path, "properties", "there are too many to tell other names from them") from None
-    for pattern, one in schema.get("patternProperties", {}).items():
+    for pattern, inner in schema.get("patternProperties", {}).items():
         try:
             matching = to_automaton(match_whole_text(parse(pattern)), 300)
             keys, rest = rest & matching, rest - matching
@@ -275,7 +277,7 @@ def other_keys(schema: NormalSchema, rules: Rules) -> Iterator[tuple[Automaton, 
             extra = NormalSchema({}, schema.path)
             continue
         if not keys.is_empty:
-            yield keys, one
+            yield keys, inner
     if isinstance(extra, NormalSchema) and not rest.is_empty:
         yield rest, extra
 
@@ -309,8 +311,8 @@ class MemberRules:
         start: State = (first, 0)
         ways = self._ways(start)
         while self._todo:
-            make, *given = key = self._todo.pop()
-            self.rules.nodes[self._made[key].name] = make(*given)
+            make, *arguments = key = self._todo.pop()
+            self.rules.nodes[self._made[key].name] = make(*arguments)
         return Alt((*ways, NOTHING)) if self._may_end(start) else Alt(tuple(ways))
 
     def _cap(self) -> int:
@@ -355,7 +357,7 @@ class MemberRules:
 
     def _from(self, place: int, counted: int) -> Node:
         """The member at this index, or, if it is optional, one after it."""
-        taken = Seq((self.declared[self.names[place]], self._later(self._after, (place + 1, counted))))
+        with_member = Seq((self.declared[self.names[place]], self._later(self._after, (place + 1, counted))))
         if self.names[place] in self.required or place + 1 == len(self.names):
-            return taken
-        return Alt((taken, self._later(self._from, place + 1, counted)))
+            return with_member
+        return Alt((with_member, self._later(self._from, place + 1, counted)))

@@ -50,9 +50,9 @@ class _Emitter:
     def emit(self, grammar: Grammar) -> str:
         rules = [f"start: {self.node(grammar.start)}"]
         rules += [f"{name}: {self.node(node)}" for name, node in grammar.rules.items()]
-        made = [f"{name}{body}".replace(SELF, name) for body, name in self.lines.items()]
+        definitions = [f"{name}{body}".replace(SELF, name) for body, name in self.lines.items()]
         any_order = [f"{name}: {body}" for name, body in self.any_order.items()]
-        return "\n".join((*rules, *any_order, *made)) + "\n"
+        return "\n".join((*rules, *any_order, *definitions)) + "\n"
 
     def made(self, body: str, *, terminal: bool) -> str:
         """Add a rule or terminal and return its name; `body` is what follows the name, and `SELF` in it stands for the name."""
@@ -121,8 +121,8 @@ class _Emitter:
         places = range(len(members))
         before = [max((place for place in range(item) if node.required[place]), default=None) for item in places]
         conditions = [
-            f"bit_clear({one})" if last is None else f"and(bit_clear({one}), bit_set({last}))"
-            for one, last in zip(places, before, strict=True)
+            f"bit_clear({place})" if last is None else f"and(bit_clear({place}), bit_set({last}))"
+            for place, last in zip(places, before, strict=True)
         ]
         ways = [f"{separator}{members[place]} {SELF}::set_bit({place}) %if {conditions[place]}" for place in places]
         last = max((place for place in places if node.required[place]), default=None)
@@ -153,14 +153,14 @@ class _Emitter:
         close, exclusion = node.close, self.excluding(node.excluded)
         is_plain = not exclusion
         exclusion += _not_starting_with(node)
-        found = self.special.search(close) if self.special else None
-        if found is None and node.is_distinct and is_plain and _is_tag(node):
+        special = self.special.search(close) if self.special else None
+        if special is None and node.is_distinct and is_plain and _is_tag(node):
             return self.pieces(node)
-        if found is None:
+        if special is None:
             text = f"/{ANYTHING}{_escape(close)}/{exclusion}"
             return self.made(f"[lazy]: {self.made(f': {text}', terminal=True) if exclusion else text}", terminal=False)
-        text = self.made(f": /{ANYTHING}{_escape(close[: found.start()])}/{exclusion}", terminal=True)
-        return f"{text} {self.literal(close[found.start() :])}"
+        text = self.made(f": /{ANYTHING}{_escape(close[: special.start()])}/{exclusion}", terminal=True)
+        return f"{text} {self.literal(close[special.start() :])}"
 
     def pieces(self, node: Until) -> str:
         """Text up to a closing tag, in pieces that each repeat one character class: only for those are token masks cheap.

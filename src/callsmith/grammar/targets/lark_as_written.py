@@ -114,7 +114,7 @@ class AsWritten:
 
     def _structure(self, value: list[Any] | dict[str, Any]) -> Node:
         if isinstance(value, dict):
-            return self._members({name: self._one_of_values([one]) for name, one in value.items()}, len(value), [], None)
+            return self._members({name: self._one_of_values([item]) for name, item in value.items()}, len(value), [], None)
         items = [part for item in value for part in (Lit(self.style.item_separator), self._one_of_values([item]))]
         return Seq((Lit("["), *items[1:], Lit("]")))
 
@@ -122,8 +122,8 @@ class AsWritten:
 
     def _object(self, schema: NormalSchema) -> Node:
         properties, required = schema.get("properties", {}), schema.get("required", ())
-        names = sorted((name for name, one in properties.items() if one is not False), key=lambda name: name not in required)
-        others = [Seq((key, Lit(self.style.key_separator), self.node(one))) for key, one in self._other_keys(schema)]
+        names = sorted((name for name, inner in properties.items() if inner is not False), key=lambda name: name not in required)
+        others = [Seq((key, Lit(self.style.key_separator), self.node(inner))) for key, inner in self._other_keys(schema)]
         if names:
             most = schema.get("maxProperties") if len(names) == len(required) else None
             room = None if most is None else most - len(names)
@@ -139,9 +139,9 @@ class AsWritten:
         declared = [quoted_literal(name) for name in schema.get("properties", {})]
         excluded = [_expression(Or(tuple(declared)))] if declared else []
         patterns: Mapping[str, NormalSchema] = schema.get("patternProperties", {})
-        for pattern, one in patterns.items():
+        for pattern, inner in patterns.items():
             keys = _quote(map_sets(match_whole_text(parse(pattern)), _key_characters))
-            yield self._key(keys, excluded), one
+            yield self._key(keys, excluded), inner
             excluded = [*excluded, keys]
         extra: NormalSchema | bool = schema.get("additionalProperties", _ANY)
         if isinstance(extra, NormalSchema):
@@ -159,7 +159,7 @@ class AsWritten:
         """
         separator = self.emitter.node(Lit(self.style.item_separator))
         keys = (Seq((Pattern(_expression(quoted_literal(name))), Lit(self.style.key_separator))) for name in declared)
-        members = [self._rule(Seq((key, one))) for key, one in zip(keys, declared.values(), strict=True)]
+        members = [self._rule(Seq((key, member))) for key, member in zip(keys, declared.values(), strict=True)]
         tracked = min(len(members), TRACKED)
         needed = min(required, tracked)
         more: list[tuple[str, str, str]] = []  # a member, what becomes of the parameter, and under which condition

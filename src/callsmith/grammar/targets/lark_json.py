@@ -44,39 +44,39 @@ _CONTROL: Ranges = ((0, 0x1F),)
 
 def for_llguidance(schema: Schema) -> dict[str, Any]:
     """The schema, rewritten for llguidance."""
-    made: dict[str, Any] = dict(schema)
+    copy: dict[str, Any] = dict(schema)
     for keyword in SCHEMA_MAPS:
-        if keyword in made:
-            made[keyword] = {name: _inner(one) for name, one in made[keyword].items()}
+        if keyword in copy:
+            copy[keyword] = {name: _inner(inner) for name, inner in copy[keyword].items()}
     for keyword in SCHEMA_LISTS:
-        if keyword in made:
-            made[keyword] = [_inner(item) for item in made[keyword]]
+        if keyword in copy:
+            copy[keyword] = [_inner(item) for item in copy[keyword]]
     for keyword in SINGLE_SCHEMAS:
-        if keyword in made:
-            made[keyword] = _inner(made[keyword])
-    if made.get("format") in OWN_FORMATS:
-        made["allOf"] = [*made.get("allOf", ()), {"pattern": f"^({FORMATS[made.pop('format')]})$"}]
-    if "pattern" in made:
-        made["pattern"] = drop_nul(made["pattern"])
-    if "allOf" in made:
-        made["allOf"] = [{**item, "pattern": drop_nul(item["pattern"])} for item in made["allOf"]]
-    if "patternProperties" in made:
-        made["patternProperties"] = {drop_nul(pattern): one for pattern, one in made["patternProperties"].items()}
-    listed, extra = made.get("properties", {}), made.get("additionalProperties", True)
+        if keyword in copy:
+            copy[keyword] = _inner(copy[keyword])
+    if copy.get("format") in OWN_FORMATS:
+        copy["allOf"] = [*copy.get("allOf", ()), {"pattern": f"^({FORMATS[copy.pop('format')]})$"}]
+    if "pattern" in copy:
+        copy["pattern"] = drop_nul(copy["pattern"])
+    if "allOf" in copy:
+        copy["allOf"] = [{**item, "pattern": drop_nul(item["pattern"])} for item in copy["allOf"]]
+    if "patternProperties" in copy:
+        copy["patternProperties"] = {drop_nul(pattern): inner for pattern, inner in copy["patternProperties"].items()}
+    listed, extra = copy.get("properties", {}), copy.get("additionalProperties", True)
     if isinstance(schema, NormalSchema) and any(
-        one is not False and name not in made.get("required", ()) for name, one in listed.items()
+        inner is not False and name not in copy.get("required", ()) for name, inner in listed.items()
     ):
         for keyword in COUNTS:
-            made.pop(keyword, None)
-    if extra is False or not (listed or "patternProperties" in made):
-        return made
-    if "patternProperties" not in made:
-        made["patternProperties"] = {drop_nul(f"^{all_except(listed)}$"): extra}
-    elif all(begin := [_PREFIX.fullmatch(pattern) for pattern in made["patternProperties"]]):
-        names = all_except(listed, [found[1] for found in begin if found])
-        made["patternProperties"] = {**made["patternProperties"], drop_nul(f"^{names}$"): extra}
-    made["additionalProperties"] = False
-    return made
+            copy.pop(keyword, None)
+    if extra is False or not (listed or "patternProperties" in copy):
+        return copy
+    if "patternProperties" not in copy:
+        copy["patternProperties"] = {drop_nul(f"^{all_except(listed)}$"): extra}
+    elif all(begin := [_PREFIX.fullmatch(pattern) for pattern in copy["patternProperties"]]):
+        names = all_except(listed, [match[1] for match in begin if match])
+        copy["patternProperties"] = {**copy["patternProperties"], drop_nul(f"^{names}$"): extra}
+    copy["additionalProperties"] = False
+    return copy
 
 
 def _inner(schema: Any) -> Any:
@@ -110,7 +110,7 @@ def _letter(letter: str) -> str:
 
 def drop_nul(pattern: str) -> str:
     """The pattern without NUL in the classes for which llguidance would be too permissive."""
-    return _CLASS.sub(lambda found: _drop_nul_in(found[0]), pattern) if "[" in pattern else pattern
+    return _CLASS.sub(lambda match: _drop_nul_in(match[0]), pattern) if "[" in pattern else pattern
 
 
 def _drop_nul_in(piece: str) -> str:
@@ -135,8 +135,8 @@ def any_order(value: JsonValue) -> Node | None:
     if len(within) > _MAX_SCHEMAS or not any(map(_has_free_order, within)):
         return None
 
-    def inner(one: NormalSchema) -> Node:
-        return replace(value, schema=standalone(schema, one))
+    def inner(item: NormalSchema) -> Node:
+        return replace(value, schema=standalone(schema, item))
 
     if "$ref" in schema:
         return inner(resolve(schema, schema))
@@ -171,4 +171,4 @@ def _is_closed(schema: NormalSchema) -> bool:
 
 
 def _names(schema: NormalSchema) -> list[str]:
-    return [name for name, one in schema.get("properties", {}).items() if one is not False]
+    return [name for name, inner in schema.get("properties", {}).items() if inner is not False]

@@ -42,8 +42,8 @@ def for_vllm(grammar: Grammar, backend: Backend = "xgrammar", specials: Mapping[
     """The fields for vLLM. `specials` matter to guidance alone: xgrammar recognizes special tokens by their text."""
     if backend == "guidance":
         return RequestFields({"structured_outputs": {"grammar": to_lark(drop_prefix(grammar), specials)}}, grammar.unenforced)
-    made = _for_xgrammar(grammar, "grammar")
-    return RequestFields({"structured_outputs": made.body}, made.unenforced)
+    fields = _for_xgrammar(grammar, "grammar")
+    return RequestFields({"structured_outputs": fields.body}, fields.unenforced)
 
 
 def for_sglang(grammar: Grammar) -> RequestFields:
@@ -55,24 +55,24 @@ def _for_xgrammar(grammar: Grammar, field: str) -> RequestFields:
     tag = structural_tag(grammar)
     if tag is not None:
         return RequestFields({"structural_tag": json.dumps(tag.body)}, tag.unenforced)
-    made = to_gbnf(drop_prefix(grammar))
-    return RequestFields({field: made.text}, made.unenforced)
+    gbnf = to_gbnf(drop_prefix(grammar))
+    return RequestFields({field: gbnf.text}, gbnf.unenforced)
 
 
 def for_llama_server(grammar: Grammar, specials: Mapping[str, int] | None = None) -> RequestFields:
     """The fields for llama-server. Without `specials`, everything that looks like a special token is listed as one to preserve;
     the server ignores those that are none."""
-    made = to_gbnf(drop_prefix(grammar), specials)
+    gbnf = to_gbnf(drop_prefix(grammar), specials)
     literals = sorted(set(_literals(grammar)))
     tokens = specials if specials is not None else {token for text in literals for token in _TOKEN_LIKE.findall(text)}
-    body: dict[str, Any] = {"grammar": made.text}
+    body: dict[str, Any] = {"grammar": gbnf.text}
     if preserved := sorted(token for token in tokens if any(token in text for text in literals)):
         body["preserved_tokens"] = preserved
     if grammar.triggers:
         escaped = [re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", text) for text in grammar.triggers]  # as C++ has them
         triggers = [{"type": _PATTERN, "value": rf"([\s\S]*?{text})"} for text in escaped]
         body |= {"grammar_lazy": True, "grammar_triggers": triggers}
-    return RequestFields(body, made.unenforced)
+    return RequestFields(body, gbnf.unenforced)
 
 
 def structural_tag(grammar: Grammar) -> RequestFields | None:
@@ -80,13 +80,14 @@ def structural_tag(grammar: Grammar) -> RequestFields | None:
     ways = list(_behind_triggers(grammar.start, grammar.triggers))
     if {trigger for trigger, _ in ways} != set(grammar.triggers) or not ways:
         return None
-    made = [(trigger, to_gbnf(replace(grammar, start=rest, prefix="", triggers=()))) for trigger, rest in ways]
+    rests = [(trigger, to_gbnf(replace(grammar, start=rest, prefix="", triggers=()))) for trigger, rest in ways]
     tags = [
-        {"type": "tag", "begin": trigger, "content": {"type": "grammar", "grammar": one.text}, "end": ""} for trigger, one in made
+        {"type": "tag", "begin": trigger, "content": {"type": "grammar", "grammar": gbnf.text}, "end": ""}
+        for trigger, gbnf in rests
     ]
     # The grammar after a trigger covers all calls of an answer: nothing comes after them.
     format = {"type": "triggered_tags", "triggers": list(grammar.triggers), "tags": tags, "stop_after_first": True}
-    unenforced = tuple(dict.fromkeys(item for _, one in made for item in one.unenforced))
+    unenforced = tuple(dict.fromkeys(item for _, gbnf in rests for item in gbnf.unenforced))
     return RequestFields({"type": "structural_tag", "format": format}, unenforced)
 
 

@@ -88,8 +88,8 @@ class _Turn:
         calls = [call for message in since for call in message.calls if call.id in answers]
         latest = [call for message in since[-1:] if message.role == "tool" for call in calls if call.id == message.call_id]
         failed = any(is_failure(answers[call.id]) and not answers[call.id].startswith(_FINAL) for call in latest)
-        made = tuple(call for call in calls if call.name not in (FIND_TOOLS, JOB_RESULT))
-        return cls(tuple(messages[:begins]), made, failed)
+        own_calls = tuple(call for call in calls if call.name not in (FIND_TOOLS, JOB_RESULT))
+        return cls(tuple(messages[:begins]), own_calls, failed)
 
 
 class Decider:
@@ -137,8 +137,8 @@ class Decider:
 
     async def _after_results(self, request: Request, turn: _Turn) -> Decided:
         """Whether the calls that were made are all that the model would have made."""
-        threshold, written = self._tool_prompt.more, write(self._format, turn.calls)
-        begun = written[: len(written) - len(literal_text(self._format.calls.close))]  # the calls, without what ends them
+        threshold, text = self._tool_prompt.more, write(self._format, turn.calls)
+        begun = text[: len(text) - len(literal_text(self._format.calls.close))]  # the calls, without what ends them
         odds, usage = await self._first_tokens(await self._begin_answer(request, turn, begun + self._shared))
         ends = odds.beginning_with(self._ends)
         goes_on = odds.beginning_with(self._goes_on) if self._goes_on else 1 - ends
@@ -247,7 +247,7 @@ def make_judge(plan: AnswerPlan, tool_prompt: ToolPrompt) -> CallJudge | None:
         plan.tools,
         plan.request.messages,
         margin(plan.request, plan.decision),
-        made=() if turn.has_failed or plan.decision is None else turn.calls,
+        earlier=() if turn.has_failed or plan.decision is None else turn.calls,
     )
 
 

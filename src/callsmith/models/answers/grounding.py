@@ -79,22 +79,22 @@ def said_in(messages: Sequence[Message]) -> str:
     return "\n".join((*texts, *calls))
 
 
-def made_up_values(call: Call, tool: Tool, said: str) -> list[str]:
+def made_up_values(call: Call, tool: Tool, conversation: str) -> list[str]:
     """The values that stand nowhere and cannot be the model's own words: long numbers, addresses, names, placeholders."""
-    known = _Known(f"{said}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}\n{tool.description}")
+    known = _Known(f"{conversation}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}\n{tool.description}")
 
     def is_made_up(value: str) -> bool:
-        return value not in said if _REMAINS.fullmatch(value) else _is_made_up(value, known)
+        return value not in conversation if _REMAINS.fullmatch(value) else _is_made_up(value, known)
 
     return [text for value in _leaves(call.arguments) if is_made_up(text := str(value))]
 
 
-def is_given(call: Call, tool: Tool, said: str) -> bool:
+def is_given(call: Call, tool: Tool, conversation: str) -> bool:
     """Whether every value of a call was given: as it stands, as one that the tool allows, or a short one by its words.
 
     A text of several words that was not said so may be about a result that is not there yet: "the text of the file".
     """
-    known = _Known(f"{said}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}")
+    known = _Known(f"{conversation}\n{json.dumps(tool.parameters, ensure_ascii=False, default=dict)}")
     for value in _leaves(call.arguments):
         said_so = not isinstance(value, str) or value.casefold() in known.folded
         words, numbers = (set(re.findall(form, str(value).casefold())) for form in (r"[^\W\d]+", r"\d+"))
@@ -107,7 +107,7 @@ def is_given(call: Call, tool: Tool, said: str) -> bool:
     return True
 
 
-def call_doubt(call: Call, tool: Tool, said: str, asked: str) -> float:
+def call_doubt(call: Call, tool: Tool, conversation: str, question: str) -> float:
     """How much speaks against a call that the model was free not to make, in log odds; `asked` is what the user has said.
 
     A call that fits what was asked for takes its values from there: of calls where nothing fits, nearly half of the values were
@@ -115,10 +115,10 @@ def call_doubt(call: Call, tool: Tool, said: str, asked: str) -> float:
     call have a word of the tool's name or description beside the values, and 43 % of the others (measured on the tuning half of
     BFCL). A call without values shows nothing, and one that changes something must be surer than one that only looks.
     """
-    known = _Known(said)
+    known = _Known(conversation)
     values = [str(value).casefold() for value in _own_values(call, tool)]
     unknown = sum(not _is_known(value, known) for value in values) / len(values) if values else 0.0
-    others = UNSPOKEN * (not _is_spoken_of(call, tool, asked)) + NO_VALUES * (not values) + EFFECTS * has_effects(tool)
+    others = UNSPOKEN * (not _is_spoken_of(call, tool, question)) + NO_VALUES * (not values) + EFFECTS * has_effects(tool)
     return unknown * UNKNOWN_VALUES + others
 
 
@@ -136,7 +136,7 @@ class CallJudge:
     """
 
     def __init__(
-        self, tools: Iterable[Tool], messages: Iterable[Message], margin: float | None, made: Sequence[Call] = ()
+        self, tools: Iterable[Tool], messages: Iterable[Message], margin: float | None, earlier: Sequence[Call] = ()
     ) -> None:
         self._tools = {tool.name: tool for tool in tools}
         messages = tuple(messages)
@@ -144,7 +144,7 @@ class CallJudge:
         self._said = said_in(messages)
         self._asked = "\n".join(message.content for message in messages if message.role == "user")
         self._margin = margin
-        self._made = made
+        self._made = earlier
         self.doubt = 0.0
 
     def is_in_doubt(self, name: str, earlier: Sequence[Call]) -> bool:
@@ -249,18 +249,18 @@ def _is_known(value: str, known: _Known) -> bool:
     return _share_a_word(_stems(value), known.stems)
 
 
-def _is_spoken_of(call: Call, tool: Tool, asked: str) -> bool:
+def _is_spoken_of(call: Call, tool: Tool, question: str) -> bool:
     """Whether the user speaks of what the tool does: by a word of its name or description, or a value that the tool lists. The
     values of the call do not tell: they may be taken from anywhere. Where it cannot be told, it is so: in other languages, and
     where nothing but the values was said."""
-    words = set(re.findall(r"\w+", asked.casefold()))
+    words = set(re.findall(r"\w+", question.casefold()))
     listed = (re.findall(r"\w+", str(value).casefold()) for value, schema in _with_schemas(call, tool) if schema.get("enum"))
     if _ENGLISH.isdisjoint(words) or any(words.issuperset(value) for value in listed if value):
         return True
-    said = _stems(asked) - _stems(" ".join(map(str, call.arguments.values())))
-    if not said:
+    spoken = _stems(question) - _stems(" ".join(map(str, call.arguments.values())))
+    if not spoken:
         return bool(call.arguments)
-    return _share_a_word(said, _stems(f"{tool.name} {tool.description}"))
+    return _share_a_word(spoken, _stems(f"{tool.name} {tool.description}"))
 
 
 def _stems(text: str) -> set[str]:

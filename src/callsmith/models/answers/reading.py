@@ -61,9 +61,9 @@ class LogprobAligner:
     def _take(self, start: int, end: int) -> Iterable[SampledToken]:
         """The tokens that stand between these positions of the text."""
         start, end = self._start + start, self._start + end
-        taken = [token for token in self._tokens if token.start < end and _end(token) > start]
-        self._tokens = [token for token in self._tokens if token not in taken]
-        return taken
+        overlapping = [token for token in self._tokens if token.start < end and _end(token) > start]
+        self._tokens = [token for token in self._tokens if token not in overlapping]
+        return overlapping
 
 
 def _end(token: SampledToken) -> int:
@@ -79,11 +79,11 @@ class StepRecorder:
     """
 
     def __init__(
-        self, step: ModelStep, explain: Callable[[ModelStep], None], written: Callable[[], tuple[str, Usage]] | None = None
+        self, step: ModelStep, explain: Callable[[ModelStep], None], answer_text: Callable[[], tuple[str, Usage]] | None = None
     ) -> None:
         self._step = step
         self._explain = explain
-        self._written = written or self._read
+        self._written = answer_text or self._read
         self._began = time.perf_counter()
         self._repairs: list[str] = []
         self._has_ended = False
@@ -207,19 +207,19 @@ class EngineAnswer:
         return piece.usage or Usage(await self._engine.count(self._prompt), await self._engine.count(self.text))
 
 
-def _calls_size(written: Iterable[Piece], read: Sequence[ModelEvent], withheld: int) -> int:
+def _calls_size(pieces: Iterable[Piece], read: Sequence[ModelEvent], withheld: int) -> int:
     """How much of what was written is calls and what stands before them. `read` has come of the last piece, with a call in it;
     of the last characters, `withheld`, nothing has come yet."""
     behind: list[ModelEvent] = []
     for event in read:
         behind = [] if isinstance(event, CallReady) else [*behind, event]
-    said = sum(len(event.text) for event in behind if isinstance(event, Text | Thought))
-    return sum(len(piece.text) for piece in written) - withheld - said
+    words = sum(len(event.text) for event in behind if isinstance(event, Text | Thought))
+    return sum(len(piece.text) for piece in pieces) - withheld - words
 
 
-def _first_pieces(written: Iterable[Piece], size: int) -> Iterator[Piece]:
+def _first_pieces(pieces: Iterable[Piece], size: int) -> Iterator[Piece]:
     """The pieces of so many characters."""
-    for piece in written:
+    for piece in pieces:
         if size <= 0:
             return
         yield replace(piece, text=piece.text[:size])

@@ -102,9 +102,9 @@ class AnswerValidator:
                     self._text.append(text)
                     self._logprobs += logprobs
                 case CallStarted() | CallArguments() | CallReady() | Unreadable():
-                    for shown in self._filter_call(event):
-                        self._has_called |= isinstance(shown, CallReady)
-                        yield shown
+                    for checked in self._filter_call(event):
+                        self._has_called |= isinstance(checked, CallReady)
+                        yield checked
                 case _:
                     yield event
 
@@ -165,9 +165,9 @@ class AnswerValidator:
             self._doubts[Unenforced("", "#", "tool_choice")] = None
         if any(isinstance(event, CallReady) for event in second):
             self._text, self._logprobs, spent = [], [], self._stopped
-            shown = list(self.filter(event for event in second if not isinstance(event, Started)))
+            checked = list(self.filter(event for event in second if not isinstance(event, Started)))
             self._stopped = replace(self._stopped, usage=spent.usage, report=spent.report + self._stopped.report)
-            return shown
+            return checked
         if self._server:
             notice = Report(notices=(_NOT_CALLED.format(self._server),))
             self._stopped = replace(self._stopped, report=self._stopped.report + notice)

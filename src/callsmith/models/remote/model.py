@@ -241,11 +241,13 @@ class RemoteModel:
         tools = request.choice.among(request.tools)
         as_text = not self.quirks.tools or not self.traits.tool_prompt.is_template
         prompted = bool(tools) and (as_text or request.choice.mode in self._refused)
-        shown, more = (self._as_text(request, tools)) if prompted or as_text else (request, {})
-        if shown.output and shown.output.schema is not None and "schema" not in self.quirks.outputs:
-            messages = with_output_instructions(shown.messages, shown.output.schema, among_calls=bool(tools))
-            shown = replace(shown, messages=messages)
-        fitted, left_out = fit_request(shown, self.quirks)
+        prompted_request, more = (self._as_text(request, tools)) if prompted or as_text else (request, {})
+        if prompted_request.output and prompted_request.output.schema is not None and "schema" not in self.quirks.outputs:
+            messages = with_output_instructions(
+                prompted_request.messages, prompted_request.output.schema, among_calls=bool(tools)
+            )
+            prompted_request = replace(prompted_request, messages=messages)
+        fitted, left_out = fit_request(prompted_request, self.quirks)
         names = names_of(fitted, self.quirks)
         signed = self._find_signed(fitted)
         sent = fit_names(fitted, names, self.quirks)
@@ -321,8 +323,8 @@ def _add_notices(notices: tuple[str, ...], events: Iterable[ModelEvent]) -> Iter
 
 def _drop_unchecked(event: Stopped) -> Stopped:
     """The end, without what only says that a remote model's calls are validated here, for all of them are."""
-    left = tuple(keyword for keyword in event.report.unenforced if keyword.keyword != _UNCHECKED)
-    return replace(event, report=replace(event.report, unenforced=left))
+    checked = tuple(keyword for keyword in event.report.unenforced if keyword.keyword != _UNCHECKED)
+    return replace(event, report=replace(event.report, unenforced=checked))
 
 
 def _is_large(request: Request) -> bool:

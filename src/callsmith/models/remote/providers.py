@@ -56,9 +56,9 @@ class RemoteSpec:
 
 def parse_spec(spec: str) -> RemoteSpec | None:
     """The remote model that a spec names; None if it names none."""
-    if found := _URL.fullmatch(spec):
-        provider = _provider(found["provider"]) if found["provider"] else Provider("", "")
-        return RemoteSpec(provider, split_urls(found["url"]), found["model"] or "", is_own=True)
+    if match := _URL.fullmatch(spec):
+        provider = _provider(match["provider"]) if match["provider"] else Provider("", "")
+        return RemoteSpec(provider, split_urls(match["url"]), match["model"] or "", is_own=True)
     name, colon, model = spec.partition(":")
     if not colon or name not in providers():
         return None
@@ -78,13 +78,13 @@ def api_key(provider: Provider) -> str:
 @cache
 def providers() -> Mapping[str, Provider]:
     """Every provider by name; the user's own replace ours."""
-    found = providers_in((files("callsmith.models.remote") / "providers.toml").read_text(encoding="utf-8"))
+    known = providers_in((files("callsmith.models.remote") / "providers.toml").read_text(encoding="utf-8"))
     for path, text in user_files("providers"):
         try:
-            found |= providers_in(text)
+            known |= providers_in(text)
         except UsageError as error:
             raise UsageError(f"{path}: {error}") from error
-    return found
+    return known
 
 
 def providers_in(text: str) -> dict[str, Provider]:

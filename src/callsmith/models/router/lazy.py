@@ -89,7 +89,7 @@ class MemoryBudget:
 
     async def _free(self, needed: int) -> None:
         """Unload the model that was not asked for longest; if all idle ones together would not do, wait for another."""
-        idle = sorted((model for model in self._models if model.is_idle and model.memory), key=lambda one: one.last_used)
+        idle = sorted((model for model in self._models if model.is_idle and model.memory), key=lambda model: model.last_used)
         if sum(item.memory for item in idle) >= needed:
             await asyncio.shield(idle[0].unload())
         else:
@@ -156,8 +156,8 @@ class LazyModel:
     def status(self) -> ModelStatus:
         if self._model is None:
             return replace(self._status, state="loading") if self._loading else self._status
-        left = self._timer.when() - asyncio.get_running_loop().time() if self._timer else self._stays
-        return replace(self._status, state="loaded", expires_in=left)
+        seconds = self._timer.when() - asyncio.get_running_loop().time() if self._timer else self._stays
+        return replace(self._status, state="loaded", expires_in=seconds)
 
     @property
     def is_idle(self) -> bool:

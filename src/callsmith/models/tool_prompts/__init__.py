@@ -29,8 +29,10 @@ def tool_prompts() -> Mapping[str, ToolPrompt]:
     """Every tool prompt by its name. Those of the user may be in formats of the user's."""
     load_formats()
     ours = sorted((file for file in files(__name__).iterdir() if file.name.endswith(_SUFFIX)), key=lambda file: file.name)
-    found = {name: read_tool_prompt(file.read_text("utf-8"), name) for file in ours for name in [file.name.removesuffix(_SUFFIX)]}
-    return found | {path.stem: read_tool_prompt(text, path.stem, str(path)) for path, text in user_files("tool_prompts")}
+    packaged = {
+        name: read_tool_prompt(file.read_text("utf-8"), name) for file in ours for name in [file.name.removesuffix(_SUFFIX)]
+    }
+    return packaged | {path.stem: read_tool_prompt(text, path.stem, str(path)) for path, text in user_files("tool_prompts")}
 
 
 def read_tool_prompt(text: str, name: str, place: str = "") -> ToolPrompt:
@@ -39,9 +41,9 @@ def read_tool_prompt(text: str, name: str, place: str = "") -> ToolPrompt:
         row = parse_toml(text)
         if "name" in row:
             raise UsageError("`name` is not for the file to say: it is what the file is called", field="name")
-        made = load(ToolPrompt, {"name": name, **row})
-        if made.format:
-            format_named(made.format)
+        prompt = load(ToolPrompt, {"name": name, **row})
+        if prompt.format:
+            format_named(prompt.format)
     except UsageError as error:
         raise UsageError(f"{place or f'tool prompt {name!r}'}: {error}") from error
-    return made
+    return prompt

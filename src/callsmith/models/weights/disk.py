@@ -126,9 +126,9 @@ def run_watched(
 
 def _size_of(folder: Path) -> int:
     """The bytes in a folder whose files come and go."""
-    found = 0
+    size = 0
     for place, _, names in os.walk(folder):  # which passes over folders that are gone meanwhile, as Path.rglob does not
         for name in names:
             with suppress(OSError):
-                found += Path(place, name).stat().st_size
-    return found
+                size += Path(place, name).stat().st_size
+    return size

@@ -35,8 +35,8 @@ class Store:
 
     def locate(self, spec: str) -> Path:
         """The file of a catalogue name, a path or a hub file: checked cheaply, by size or by its first bytes."""
-        if found := find_file(spec):
-            return _check_magic(found)
+        if local_file := find_file(spec):
+            return _check_magic(local_file)
         if entry := self.entries.get(spec):
             return _check_size(self._path(spec), entry)
         if remote := hub.parse(spec):
@@ -77,9 +77,9 @@ class Store:
     def installed(self) -> dict[str, Path]:
         """What has been fetched, by the name it was fetched under."""
         names = {name: self._path(name) for name in self.entries}
-        found = {name: path for name, path in names.items() if self._is_there(name, path)}
+        installed = {name: path for name, path in names.items() if self._is_there(name, path)}
         root = self.folder / "hub"
-        return found | {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.gguf"))}
+        return installed | {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.gguf"))}
 
     def _path(self, spec: str) -> Path:
         remote = None if spec in self.entries else hub.parse(spec)

@@ -42,8 +42,8 @@ class HubFile:
 
 def parse(spec: str) -> HubFile | None:
     """`org/repo/file.gguf` or `hf:org/repo:file.gguf`; None if it is neither."""
-    found = REFERENCE.fullmatch(spec)
-    return HubFile(found["repo"] or found["plain"], found["file"]) if found else None
+    match = REFERENCE.fullmatch(spec)
+    return HubFile(match["repo"] or match["plain"], match["file"]) if match else None
 
 
 def download(source: HubFile, target: Path, report: Callable[[int, int], None]) -> None:

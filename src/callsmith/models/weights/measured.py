@@ -44,14 +44,14 @@ def all_measured() -> dict[str, Measured]:
         raise UsageError(f"{path} cannot be read: {error}; remove it, and evaluate again") from error
 
 
-def store_measured(name: str, size: int, found: Measured) -> Path:
+def store_measured(name: str, size: int, measured: Measured) -> Path:
     """Keep what was found of the weights of this name and size."""
     if not size:
-        raise UsageError(f"{found.model} is no file of weights: what was found of it cannot be kept for when it is opened")
+        raise UsageError(f"{measured.model} is no file of weights: what was found of it cannot be kept for when it is opened")
     path = _path()
-    known = {**all_measured(), _key(name, size): found}
+    known = {**all_measured(), _key(name, size): measured}
     path.parent.mkdir(parents=True, exist_ok=True)
-    return write_file(path, json.dumps({key: dump(one) for key, one in known.items()}, indent=2) + "\n")
+    return write_file(path, json.dumps({key: dump(entry) for key, entry in known.items()}, indent=2) + "\n")
 
 
 def _key(name: str, size: int) -> str:

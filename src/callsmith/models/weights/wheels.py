@@ -60,10 +60,10 @@ def _find_member(requirement: str, member: str, scratch: Path) -> Generator[IO[b
     wheel = next(scratch.glob("*.whl"), None)
     if wheel is None:  # uv unpacks what it brings
         paths = sorted(scratch.rglob("*"))
-        found = next((path for path in paths if fnmatchcase(path.relative_to(scratch).as_posix(), member)), None)
-        if found is None:
+        member_path = next((path for path in paths if fnmatchcase(path.relative_to(scratch).as_posix(), member)), None)
+        if member_path is None:
             raise _missing_member(requirement, member)
-        with found.open("rb") as stream:
+        with member_path.open("rb") as stream:
             yield stream
         return
     try:

@@ -156,8 +156,8 @@ def _start_or_resume(conversation: Conversation, call: Call, context: Context) -
     if not conversation.unfinished:
         return None
     decisions = {question.call.id: context.decisions.get(question.id) for question in conversation.pending}
-    given = {call_id: _deny_other_arguments(decision) for call_id, decision in decisions.items() if decision is not None}
-    return conversation.stream_resume(given)
+    answers = {call_id: _deny_other_arguments(decision) for call_id, decision in decisions.items() if decision is not None}
+    return conversation.stream_resume(answers)
 
 
 def _deny_other_arguments(word: Decision) -> Decision:

@@ -107,9 +107,9 @@ class Conversation:
         journal: File | None = None,
         **settings: Unpack[ConversationOptions],
     ) -> None:
-        said = check_items("messages", messages, Message)
+        earlier = check_items("messages", messages, Message)
         check_argument("instructions", instructions, str)
-        saved = Saved(id or uuid4().hex, said, subject, instructions)
+        saved = Saved(id or uuid4().hex, earlier, subject, instructions)
         self._set_up(saved, model, tools, _new(journal), settings)
 
     @classmethod
@@ -234,10 +234,10 @@ class Conversation:
     async def rewind(self) -> str:
         """Forget the last turn, finished or not, and return what the user had said. What its calls have done stays done."""
         with self._turn():
-            said = await self._journal.rewind()
-        if said is None:
+            message = await self._journal.rewind()
+        if message is None:
             raise UsageError("there is no turn to take back: nothing was said yet")
-        return said.content
+        return message.content
 
     async def instruct(self, instructions: str) -> None:
         """Change what the model is told before the conversation, from the next turn on."""
@@ -265,11 +265,11 @@ class Conversation:
         finally:
             self._busy = False
 
-    async def _begin(self, said: Message | None = None) -> Sequence[RunEvent]:
+    async def _begin(self, message: Message | None = None) -> Sequence[RunEvent]:
         """Begin a turn with what the user says, if anything, and the results of jobs that have ended."""
         if waiting := [call.name for call in self._journal.open_calls]:
             raise UsageError(f"calls are waiting ({', '.join(waiting)}): decide, resume or submit_results comes first")
-        await self._journal.begin(said, await self._due_calls())
+        await self._journal.begin(message, await self._due_calls())
         return ()
 
     async def _due_calls(self) -> tuple[Call, ...]:
@@ -278,12 +278,12 @@ class Conversation:
         return await calls_for_results(self._jobs, saved.subject, saved.id, saved.messages)
 
     async def _answer(self, results: Iterable[Result]) -> Sequence[RunEvent]:
-        named = {call.id: call.name for call in self._journal.open_calls}
+        open_names = {call.id: call.name for call in self._journal.open_calls}
         answers = tuple(results)
         for result in answers:
-            if result.call_id not in named:
-                raise UnknownName("open call", result.call_id, named)
-        await self._journal.resume([replace(result, name=named[result.call_id]) for result in answers])
+            if result.call_id not in open_names:
+                raise UnknownName("open call", result.call_id, open_names)
+        await self._journal.resume([replace(result, name=open_names[result.call_id]) for result in answers])
         return [ToolFinished(result) for result in answers]
 
     async def _take_up(self, decisions: Mapping[str, Decision]) -> Sequence[RunEvent]:

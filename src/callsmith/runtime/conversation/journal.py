@@ -106,18 +106,18 @@ class Journal:
     def decisions(self) -> dict[str, Decision]:
         """Decisions by the id of the call, and by that of the question, which may be about a call made inside that call."""
         decided = self.saved.decisions
-        asked = {question.id: question.call.id for question in self.saved.pending if question.call.id in decided}
-        return {id: decided[call_id] for id, call_id in asked.items()} | dict(decided)
+        question_calls = {question.id: question.call.id for question in self.saved.pending if question.call.id in decided}
+        return {id: decided[call_id] for id, call_id in question_calls.items()} | dict(decided)
 
     @property
     def asked(self) -> dict[str, Tool]:
         """The tools that decisions are about, as they were when the person was asked, by call id."""
         return {question.call.id: question.tool for question in self.saved.pending if question.tool is not None}
 
-    async def begin(self, said: Message | None = None, calls: Sequence[Call] = ()) -> None:
+    async def begin(self, message: Message | None = None, calls: Sequence[Call] = ()) -> None:
         """Begin a turn: with what the user says, or where the last one stopped; and with calls that the model seems to make."""
         self._before = self.saved.messages
-        self._base = self._before if said is None else (*self._before, said)
+        self._base = self._before if message is None else (*self._before, message)
         self._base = (*self._base, Message.assistant(calls=calls)) if calls else self._base
         self._answer, self._said = AnswerBuilder(), None
         self.saved = replace(self.saved, messages=self._base)
@@ -125,13 +125,13 @@ class Journal:
 
     async def rewind(self) -> Message | None:
         """Forget everything from the last thing the user said on, and return that; None if nothing was said."""
-        said = self.saved.messages
-        last = next((place for place in reversed(range(len(said))) if said[place].role == "user"), None)
+        messages = self.saved.messages
+        last = next((place for place in reversed(range(len(messages))) if messages[place].role == "user"), None)
         if last is None:
             return None
-        self.saved = replace(self.saved, messages=said[:last])
+        self.saved = replace(self.saved, messages=messages[:last])
         await self._write()
-        return said[last]
+        return messages[last]
 
     async def instruct(self, instructions: str) -> None:
         """Change the instructions that the model is given before the conversation."""

@@ -104,8 +104,8 @@ class PausableRun:
         choice = after_a_call(request.choice) if has_called and request.choice.mode == "required" else request.choice
         request = replace(request, messages=(*self.preface, *saved.messages), choice=choice)
         # Without questions there are only decisions that came along with the history: nobody knows what was asked.
-        asked = self.journal.asked if saved.pending else None
-        context = replace(context, decisions=self.journal.decisions, asked=asked, granted=saved.granted)
+        offered = self.journal.asked if saved.pending else None
+        context = replace(context, decisions=self.journal.decisions, asked=offered, granted=saved.granted)
         journaled = None if self.toolset is None else _Journaled(self.toolset, self.journal)
         toolset = DeferredTools(journaled, self.deferred) if self.deferred or journaled is None else journaled
         return run(self.model, toolset, request, limits=self.limits, context=context)

@@ -45,8 +45,8 @@ def question_with_results(request: Request, hint: str = "") -> Request:
     steps = {step.fingerprint: step for step in RecentCalls.of(request).calls}.values()
     times = Counter(step.call.name for step in steps)
     results = [f"{step.call.name}{f' {step.call.text}' * (times[step.call.name] > 1)} -> {step.result}" for step in steps]
-    said = request.messages[at]
-    question = replace(said, content=f"{said.content}\n\n{list_results(results, hint)}")
+    user_message = request.messages[at]
+    question = replace(user_message, content=f"{user_message.content}\n\n{list_results(results, hint)}")
     return replace(request, messages=(*request.messages[:at], question), policy="auto")
 
 
@@ -75,14 +75,14 @@ class AnswerGuard(Guard):
         for attempt in self._attempts(request, recent):
             async with closing(self._model.stream(attempt.request)) as events:
                 async for event in events:
-                    for shown in attempt.screen(event):
-                        if isinstance(shown, Started) and taken_back:
+                    for screened in attempt.screen(event):
+                        if isinstance(screened, Started) and taken_back:
                             continue
-                        if isinstance(shown, Stopped) and (taken_back or attempt.dropped):
-                            report = replace(shown.report, taken_back=(*taken_back, *attempt.dropped))
-                            yield replace(shown, usage=spent + shown.usage, report=report)
+                        if isinstance(screened, Stopped) and (taken_back or attempt.dropped):
+                            report = replace(screened.report, taken_back=(*taken_back, *attempt.dropped))
+                            yield replace(screened, usage=spent + screened.usage, report=report)
                         else:
-                            yield shown
+                            yield screened
                     if attempt.flaw:
                         break
             if not attempt.flaw:
@@ -164,17 +164,17 @@ class _Attempt:
     def _judge(self, *last: ModelEvent) -> Sequence[ModelEvent]:
         """Pass the text on, unless it refuses to answer or has a number of its own."""
         if self.checks_sentence and self.recent is not None:
-            said = self._text_so_far()
-            if _REFUSAL.match(said) and not any(is_failure(answered.result) for answered in self.recent.rounds[-1]):
+            text = self._text_so_far()
+            if _REFUSAL.match(text) and not any(is_failure(answered.result) for answered in self.recent.rounds[-1]):
                 self.flaw = "refusal"
-            elif not self.recent.knows_numbers(said):
+            elif not self.recent.knows_numbers(text):
                 self.flaw = "unknown_number"
         return () if self.flaw else self._release(*last)
 
     def _copies(self) -> bool:
         """Whether the text so far says nothing, or may become a copy."""
-        said = self._said()
-        return not said or any(copy.startswith(said) for copy in self.copies)
+        text = self._said()
+        return not text or any(copy.startswith(text) for copy in self.copies)
 
     def _text_so_far(self) -> str:
         return "".join(event.text for event in self._texts if isinstance(event, Text))

@@ -39,12 +39,12 @@ class LoopGuard(Guard):
         if request.choice.mode != "auto" or not advice:
             return self._model.stream(request)
         hint = " ".join(dict.fromkeys(item.hint for item in advice if item.hint))
-        if any(item.stop for item in advice) or not (left := _callable_tools(request, advice)):
+        if any(item.stop for item in advice) or not (callable_tools := _callable_tools(request, advice)):
             return _without_calls(self._model, question_with_results(request, hint))
         hides_calls = any(item.hide_calls for item in advice)
-        asked = question_with_results(request, hint) if hides_calls else with_line(request, f"({hint})")
-        names = () if len(left) == len(request.tools) else left
-        return self._model.stream(replace(asked, choice=Choice("auto", names)))
+        changed = question_with_results(request, hint) if hides_calls else with_line(request, f"({hint})")
+        names = () if len(callable_tools) == len(request.tools) else callable_tools
+        return self._model.stream(replace(changed, choice=Choice("auto", names)))
 
 
 class ResultsAsUser(Guard):
@@ -120,8 +120,8 @@ def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
 
 def guard_names(model: Model, guards: Iterable[str] | None = None) -> tuple[str, ...]:
     """The names of these guards, those that "small" stands for included; without names, of the guards the model needs."""
-    given = model_info(model).guards if guards is None else guards
-    names = tuple(name for guard in given for name in (default_guards() if guard == "small" else (guard,)))
+    chosen = model_info(model).guards if guards is None else guards
+    names = tuple(name for guard in chosen for name in (default_guards() if guard == "small" else (guard,)))
     for name in names:
         if name not in GUARDS and not is_plugin_guard(name):
             raise UnknownName("guard", name, ["small", *GUARDS, *installed_guards()])

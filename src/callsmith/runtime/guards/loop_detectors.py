@@ -59,9 +59,9 @@ class RecentCalls:
 
     @classmethod
     def of(cls, request: Request) -> "RecentCalls":
-        said = [message.role for message in request.messages]
-        begins = len(said) - said[::-1].index("user") if "user" in said else 0
-        rounds = tuple(filter(None, _rounds(request.messages[begins:]))) if said[-1:] == ["tool"] else ()
+        roles = [message.role for message in request.messages]
+        begins = len(roles) - roles[::-1].index("user") if "user" in roles else 0
+        rounds = tuple(filter(None, _rounds(request.messages[begins:]))) if roles[-1:] == ["tool"] else ()
         question = request.messages[begins - 1].content if begins else ""
         return cls(rounds, {tool.name: tool for tool in request.tools}, question)
 
@@ -129,11 +129,11 @@ def cycles(turn: RecentCalls) -> Advice | None:
 
 def echoes(turn: RecentCalls) -> Advice | None:
     """Arguments copied from the prompt: a result that does not fit the parameters, the tool's schema, or its description."""
-    shown: list[str] = []
+    texts: list[str] = []
     copied: list[AnsweredCall] = []
     for steps in turn.rounds:
-        copied += [step for step in steps if _is_copy(step.call, turn.tools.get(step.call.name), shown)]
-        shown += [_normalized_text(_parse(step.result)) for step in steps]
+        copied += [step for step in steps if _is_copy(step.call, turn.tools.get(step.call.name), texts)]
+        texts += [_normalized_text(_parse(step.result)) for step in steps]
     latest = next((step for step in reversed(turn.rounds[-1]) if step in copied), None)
     if latest is None:
         return None
@@ -188,12 +188,12 @@ def _rounds(messages: Sequence[Message]) -> Iterator[tuple[AnsweredCall, ...]]:
         yield tuple(AnsweredCall(call, results[call.id]) for call in message.calls if call.id in results)
 
 
-def _is_copy(call: Call, tool: Tool | None, shown: Sequence[str]) -> bool:
+def _is_copy(call: Call, tool: Tool | None, texts: Sequence[str]) -> bool:
     properties: Mapping[str, Any] = tool.parameters.get("properties", {}) if tool else {}
     if tool is None or not call.arguments:
         return False
     # A result that fits the parameters may well be passed from tool to tool.
-    if _normalized_text(call.arguments) in shown and not call.arguments.keys() <= properties.keys():
+    if _normalized_text(call.arguments) in texts and not call.arguments.keys() <= properties.keys():
         return True
     if _normalized_text(call.arguments) in (_normalized_text(tool.parameters), _normalized_text(properties)):
         return True

@@ -117,8 +117,8 @@ async def calls_for_results(jobs: Jobs, subject: str, conversation: str, message
     ended = [job for job in await jobs.list(subject) if job.status != "running" and not job.delivered]
     if not ended:
         return ()
-    named = {id for message in messages for id in JOB_ID.findall(message.content)}
-    wanted = (job for job in ended if job.id in named or (conversation and job.conversation == conversation))
+    job_ids = {id for message in messages for id in JOB_ID.findall(message.content)}
+    wanted = (job for job in ended if job.id in job_ids or (conversation and job.conversation == conversation))
     return tuple(result_call(job.id) for job in wanted)
 
 

@@ -97,9 +97,9 @@ class MemoryJobs:
         known = self._jobs.get((job.subject, job.id))
         if (known.version if known else 0) != job.version:
             raise JobChanged(job.id)
-        written = self._jobs[job.subject, job.id] = replace(job, version=job.version + 1)
+        stored = self._jobs[job.subject, job.id] = replace(job, version=job.version + 1)
         self._notify()
-        return written
+        return stored
 
     async def delete(self, job: Job) -> None:
         self._jobs.pop((job.subject, job.id), None)

@@ -98,8 +98,8 @@ def _tool(name: str, calls: Sequence[CallRecord]) -> ToolSummary:
 
 def _minute(at: int, turns: Sequence[TurnRecord]) -> MinuteSummary:
     calls = [call for turn in turns for call in turn.calls if not call.resumed]
-    written = [turn for turn in turns if turn.usage.completion]
-    tokens, seconds = sum(turn.usage.completion for turn in written), sum(map(_writing_seconds, written))
+    answered = [turn for turn in turns if turn.usage.completion]
+    tokens, seconds = sum(turn.usage.completion for turn in answered), sum(map(_writing_seconds, answered))
     firsts = [turn.first for turn in turns if turn.first is not None]
     decisions = [turn.decision for turn in turns if turn.decision is not None]
     return MinuteSummary(

@@ -385,5 +385,5 @@ class _ToolIdentities:
 @lru_cache(maxsize=16)
 def _digest(same: _ToolIdentities) -> str:
     """A hash of the definitions in their order."""
-    shown: list[Json] = [(tool.name, tool.description, tool.parameters) for tool in same.tools]
-    return blake2b(repr(shown).encode("utf-8", "replace"), digest_size=8).hexdigest() if shown else ""
+    definitions: list[Json] = [(tool.name, tool.description, tool.parameters) for tool in same.tools]
+    return blake2b(repr(definitions).encode("utf-8", "replace"), digest_size=8).hexdigest() if definitions else ""

@@ -188,8 +188,10 @@ class Loopback:
 
 
 def _page(query: dict[str, str]) -> bytes:
-    said = f"The login failed: {query.get('error_description') or query['error']}" if "error" in query else "You are logged in."
-    body = _PAGE.format(in_html(f"{said} You can close this page.")).encode()
+    outcome = (
+        f"The login failed: {query.get('error_description') or query['error']}" if "error" in query else "You are logged in."
+    )
+    body = _PAGE.format(in_html(f"{outcome} You can close this page.")).encode()
     head = "HTTP/1.1 200 OK\r\nContent-Type: text/html; charset=utf-8\r\nContent-Length: {}\r\nConnection: close\r\n\r\n"
     return head.format(len(body)).encode() + body
 

@@ -271,12 +271,12 @@ class _Entry(Table):
         table.environment = self.environment
         table._check_spelling(_OAUTH_KEYS)
         texts = {key: table._expand(key, value) if isinstance(value, str) else value for key, value in table.data.items()}
-        given = {key: value for key, value in texts.items() if value not in ("", None)}
-        return load(OAuth, given, table.path, ignore_unknown=True)
+        values = {key: value for key, value in texts.items() if value not in ("", None)}
+        return load(OAuth, values, table.path, ignore_unknown=True)
 
     def _approval(self) -> tuple[tuple[str, Verdict], ...]:
         """The verdicts by patterns of names; the lists of tools that other hosts run without asking come first."""
         free: list[tuple[str, Verdict]] = [(name, "auto") for name in self.texts("autoApprove") + self.texts("alwaysAllow")]
         value = self.get("approval")
-        named = Table({"*": value}, self.at("approval")) if isinstance(value, str) else self.object("approval") or Table({})
-        return (*free, *((pattern, named.one_of(pattern, _VERDICTS, "ask")) for pattern in named.data))
+        verdicts = Table({"*": value}, self.at("approval")) if isinstance(value, str) else self.object("approval") or Table({})
+        return (*free, *((pattern, verdicts.one_of(pattern, _VERDICTS, "ask")) for pattern in verdicts.data))

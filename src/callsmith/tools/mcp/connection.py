@@ -250,7 +250,7 @@ async def _http_streams(
 
     if config.oauth and auth is None:
         raise Unavailable("it wants a login, and no login is configured", hint="Give the host auth=Login(…).")
-    shown = (auth(config) if auth else None) or WithoutLogin(config)
+    login = (auth(config) if auth else None) or WithoutLogin(config)
 
     async def look(response: "httpx2.Response") -> None:
         bounds.bound(response)
@@ -264,10 +264,10 @@ async def _http_streams(
 
     headers = dict(config.headers)
     if config.transport == "sse":
-        async with sse_client(config.url, headers, auth=shown, httpx_client_factory=bounded_client) as streams:
+        async with sse_client(config.url, headers, auth=login, httpx_client_factory=bounded_client) as streams:
             yield streams
         return
-    async with bounded_client(headers, auth=shown) as http:
+    async with bounded_client(headers, auth=login) as http:
         longest = config.max_message_bytes
         async with streamable_http_client(config.url, http_client=http, max_sse_event_size=longest) as streams:
             yield streams

@@ -62,18 +62,18 @@ async def elicit(ask: Ask, question: ElicitationRequest) -> "types.ElicitResult 
     """Ask a person and return the answer in MCP's form. An answer that does not fit the schema is asked for again, never sent."""
     import mcp_types as types
 
-    schema, asked = question.schema or {}, question
+    schema, current = question.schema or {}, question
     try:
         for _ in range(MOST_TRIES):
-            reply = await ask(asked)
+            reply = await ask(current)
             if reply.action != "accept" or question.url:
                 return types.ElicitResult(action=reply.action)
             properties = cast("Mapping[str, Mapping[str, Json]]", schema.get("properties") or {})
-            defaults = {name: one["default"] for name, one in properties.items() if "default" in one}
+            defaults = {name: declared["default"] for name, declared in properties.items() if "default" in declared}
             content: Any = {**defaults, **reply.content}
             if not (complaints := _complaints(schema, content)):
                 return types.ElicitResult(action="accept", content=content)
-            asked = replace(question, message=f"{question.message} (The answer did not fit: {'; '.join(complaints)})")
+            current = replace(question, message=f"{question.message} (The answer did not fit: {'; '.join(complaints)})")
     except Exception as error:  # it must not break the connection
         _log.warning("MCP server %s asked for input, and no person could be asked: %r", question.server, error)
         return types.ErrorData(code=types.INTERNAL_ERROR, message="nobody could be asked")

@@ -133,15 +133,15 @@ def _bounded_stream(stream: "httpx2.AsyncByteStream", bounds: MessageBounds, by_
 
 def size_of(value: Json, most: int, *, per_value: int = 16, per_character: int = 1) -> int:
     """What a JSON value amounts to: so much for each value in it, and for each character. Counting stops above `most`."""
-    size, left = 0, [value]
-    while left and size <= most:
-        one = left.pop()
+    size, waiting = 0, [value]
+    while waiting and size <= most:
+        item = waiting.pop()
         size += per_value
-        if isinstance(one, dict):
-            size += per_character * sum(map(len, cast("dict[str, Json]", one)))
-            left.extend(cast("dict[str, Json]", one).values())
-        elif isinstance(one, list):
-            left.extend(cast("list[Json]", one))
-        elif isinstance(one, str):
-            size += per_character * len(one)
+        if isinstance(item, dict):
+            size += per_character * sum(map(len, cast("dict[str, Json]", item)))
+            waiting.extend(cast("dict[str, Json]", item).values())
+        elif isinstance(item, list):
+            waiting.extend(cast("list[Json]", item))
+        elif isinstance(item, str):
+            size += per_character * len(item)
     return size

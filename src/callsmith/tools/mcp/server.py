@@ -67,9 +67,9 @@ class _Work:
         if self.asked is None:
             return self
         late = self.asked.expires is not None and time.time() >= self.asked.expires
-        said = Denied(TOO_LATE) if late and isinstance(word, Approved) else word
+        decision = Denied(TOO_LATE) if late and isinstance(word, Approved) else word
         tools = {} if self.asked.tool is None else {self.call.id: self.asked.tool}
-        return replace(self, words={**self.words, self.asked.id: said, self.call.id: said}, tools=tools, asked=None)
+        return replace(self, words={**self.words, self.asked.id: decision, self.call.id: decision}, tools=tools, asked=None)
 
 
 class ToolsetServer:

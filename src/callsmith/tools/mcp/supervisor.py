@@ -229,10 +229,10 @@ class ServerSupervisor:
         if self.status.state == "starting":
             packages = (argument for argument in self.config.args if not argument.startswith("-"))
             what = next(packages, "")  # behind it may be secrets
-            shown = f"{self.config.command} {what}".strip() if self.config.installs else self.config.command or self.config.url
+            program = f"{self.config.command} {what}".strip() if self.config.installs else self.config.command or self.config.url
             doing = "installing" if self.config.installs else "starting"
-            self._set_status(replace(self.status, notices=(f"still {doing}: {shown}",)))
-            _log.warning("MCP server %s is still %s: %s", self.config.name, doing, shown)
+            self._set_status(replace(self.status, notices=(f"still {doing}: {program}",)))
+            _log.warning("MCP server %s is still %s: %s", self.config.name, doing, program)
 
     async def _refresh_tools(self, connection: Connection) -> None:
         """List the tools again at intervals and on changes, until the connection breaks or is closed."""

@@ -32,14 +32,14 @@ def calculate(expression: str) -> str:
         raise ValueError(f"the expression is longer than {MOST_CHARACTERS} characters")
     try:
         value = _value(ast.parse(_as_python(expression), mode="eval").body)
-        written = _written(value)
+        text = _written(value)
     except (SyntaxError, MemoryError, RecursionError):
         raise ValueError(f"{expression!r} is not an arithmetic expression, such as 17 * 23 + 4") from None
     except OverflowError:
         raise ValueError("the number is too large") from None
     except ZeroDivisionError:
         raise ValueError("nothing can be divided by zero") from None
-    return written
+    return text
 
 
 def _as_python(expression: str) -> str:

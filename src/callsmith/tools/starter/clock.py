@@ -56,7 +56,7 @@ def current_time(timezone: str = "local") -> str:
     return " ".join(filter(None, (f"{now:%A, %d %B %Y, %H:%M:%S}", known, f"({offset[:6]}:{offset[6:8]})")))
 
 
-def _zone(wanted: str, given: str) -> tzinfo:
+def _zone(wanted: str, text: str) -> tzinfo:
     if wanted in _UTC:
         return UTC
     if offset := _OFFSET.fullmatch(wanted.replace(" ", "")):
@@ -70,7 +70,7 @@ def _zone(wanted: str, given: str) -> tzinfo:
             return ZoneInfo(zones[name])
     near = [zones[name] for name in get_close_matches(wanted[:100], zones, n=3)]
     meant = f"; did you mean {' or '.join(dict.fromkeys(near))}?" if near else "."
-    raise ValueError(f"there is no timezone {given[:100]!r}{meant} Use a city or an IANA name such as Europe/Paris")
+    raise ValueError(f"there is no timezone {text[:100]!r}{meant} Use a city or an IANA name such as Europe/Paris")
 
 
 @cache

@@ -151,15 +151,15 @@ def convert_units(amount: float, from_unit: str, to_unit: str) -> str:
     return f"{amount:.10g} {source.symbol} = {converted:.10g} {target.symbol}"
 
 
-def _unit(given: str) -> Unit:
-    (symbols, spellings), spelled = _known_units(), _spelling(given)
-    unit = symbols.get(given.strip()) or spellings.get(spelled)
+def _unit(text: str) -> Unit:
+    (symbols, spellings), spelled = _known_units(), _spelling(text)
+    unit = symbols.get(text.strip()) or spellings.get(spelled)
     if unit is not None:
         return unit
     near = get_close_matches(spelled[:50], spellings, n=1)
     meant = f"; did you mean {spellings[near[0]].symbol}?" if near else "."
     listed = "; ".join(f"{quantity}: {_symbols(quantity)}" for quantity in _TABLE)
-    raise ValueError(f"there is no unit {given[:50]!r} here{meant} Known are {listed}")
+    raise ValueError(f"there is no unit {text[:50]!r} here{meant} Known are {listed}")
 
 
 def _symbols(quantity: str) -> str:
@@ -183,8 +183,8 @@ def _known_units() -> tuple[dict[str, Unit], dict[str, Unit]]:
 def _spelling(name: str) -> str:
     """A name without case, plural, and what else people write in several ways: `m2` for Sq. M, `metre2` for square meters."""
     text = name.casefold()
-    for one, other in _RESPELLED:
-        text = text.replace(one, other)
+    for spelling, other in _RESPELLED:
+        text = text.replace(spelling, other)
     words = [word.removesuffix("s") if len(word) > 2 else word for word in re.split(r"[\s_-]+", text.strip())]
     power = "".join(_POWERS[word] for word in words if word in _POWERS)
     return " ".join(word for word in words if word not in _POWERS and word not in _LEFT_OUT) + power

@@ -52,10 +52,10 @@ class Confirmed(Wrapper):
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         for _ in range(_ATTEMPTS):
-            shown = await self.tools()
+            tools = await self.tools()
             tool = self._known.get(call.name)
             if tool is None:
-                yield unknown_tool(call, [tool.name for tool in shown])
+                yield unknown_tool(call, [tool.name for tool in tools])
                 return
             permitted = self._decide(tool, call, context)
             if not isinstance(permitted, Call):

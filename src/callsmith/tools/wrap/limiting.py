@@ -28,11 +28,11 @@ class Timed(Wrapper):
         self._seconds = seconds
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        clock, left = asyncio.get_running_loop().time, self._seconds
+        clock, remaining = asyncio.get_running_loop().time, self._seconds
         async with closing(self._toolset.call(call, context)) as items:
             while True:
                 # Only the tool's own time counts, not the time the reader takes between two items.
-                began, timeout = clock(), asyncio.timeout(left)
+                began, timeout = clock(), asyncio.timeout(remaining)
                 try:
                     async with timeout:
                         item = await anext(items, None)
@@ -40,7 +40,7 @@ class Timed(Wrapper):
                     if not timeout.expired():
                         raise  # the tool's own
                     item = failed(call, "timeout", f"{call.name} gave no answer within {self._seconds:g} s")
-                left -= clock() - began
+                remaining -= clock() - began
                 if item is not None:
                     yield item
                 if item is None or not isinstance(item, ToolProgress):

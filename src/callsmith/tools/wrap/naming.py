@@ -49,8 +49,8 @@ class Routed(ABC):
 
     def _show(self, name: str, route: Route) -> Tool:
         """The tool under its name here: the same object as long as nothing has changed, so that caches know it."""
-        shown, last = self._listed.get(name, (None, None))
-        return shown if shown and last and last.tool is route.tool else _rename(route.tool, name)
+        tool, last = self._listed.get(name, (None, None))
+        return tool if tool and last and last.tool is route.tool else _rename(route.tool, name)
 
     async def judgements(self) -> Mapping[str, Judgement]:
         """What the policies inside say of each tool, by the name it is shown under."""
@@ -61,8 +61,8 @@ class Routed(ABC):
         return {name: known[inner] for name, (known, inner) in inside.items() if inner in known}
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
-        shown, route = self._listed.get(call.name, (None, None))
-        if route is None or shown is not context.tool:  # nobody has listed it, or it has been listed anew since
+        listed_tool, route = self._listed.get(call.name, (None, None))
+        if route is None or listed_tool is not context.tool:  # nobody has listed it, or it has been listed anew since
             routes = await self._routes()
             if call.name not in routes:
                 yield unknown_tool(call, routes)

@@ -24,8 +24,8 @@ def _read_whole(answer: Answer) -> None:
             case "tool_use":
                 if not isinstance(block.get("input"), dict):
                     answer.fault("arguments", "the input of a call is no object")
-                written = json.dumps(block.get("input"), ensure_ascii=False)
-                answer.calls.append(AnsweredCall(as_text(block.get("name")), written, as_text(block.get("id"))))
+                arguments = json.dumps(block.get("input"), ensure_ascii=False)
+                answer.calls.append(AnsweredCall(as_text(block.get("name")), arguments, as_text(block.get("id"))))
             case _:
                 pass
     _end(answer, body.get("stop_reason"))

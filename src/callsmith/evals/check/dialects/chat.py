@@ -48,8 +48,8 @@ def _read_stream(answer: Answer) -> None:
             answer.usage = chunk["usage"]
         for choice in as_objects(chunk.get("choices")):
             delta = as_object(choice.get("delta"))
-            said = bool(delta.get("content") or delta.get("tool_calls") or _thoughts(delta))
-            if answer.finish and (said or choice.get("finish_reason")):
+            has_content = bool(delta.get("content") or delta.get("tool_calls") or _thoughts(delta))
+            if answer.finish and (has_content or choice.get("finish_reason")):
                 answer.fault("finish", "something comes behind the finish_reason")
             answer.text += as_text(delta.get("content"))
             answer.thoughts += _thoughts(delta)

@@ -32,8 +32,8 @@ def _add(answer: Answer, chunk: Mapping[str, Any], *, is_last: bool) -> None:
         function = as_object(call.get("function"))
         if not isinstance(function.get("arguments"), dict):
             answer.fault("arguments", "the arguments of a call are no object")
-        written = json.dumps(function.get("arguments"), ensure_ascii=False)
-        answer.calls.append(AnsweredCall(as_text(function.get("name")), written, as_text(call.get("id"))))
+        arguments = json.dumps(function.get("arguments"), ensure_ascii=False)
+        answer.calls.append(AnsweredCall(as_text(function.get("name")), arguments, as_text(call.get("id"))))
     if chunk.get("done") is not is_last:
         answer.fault("finish", "done is not true in the last object alone")
     if chunk.get("done"):

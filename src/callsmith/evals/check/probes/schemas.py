@@ -39,16 +39,18 @@ _PROPERTIES: dict[str, tuple[str, dict[str, Json]]] = {
 }
 
 
-async def _force(context: ProbeContext, made: Tool, *, stream: bool = False) -> None:
-    choice = Choice.only(made.name)
+async def _force(context: ProbeContext, forced_tool: Tool, *, stream: bool = False) -> None:
+    choice = Choice.only(forced_tool.name)
     tokens = max(_LEAST, context.tokens)
-    answer = await context.ask(f"Call {made.name}.", tools=[made, WEATHER], choice=choice, stream=stream, max_tokens=tokens)
+    answer = await context.ask(
+        f"Call {forced_tool.name}.", tools=[forced_tool, WEATHER], choice=choice, stream=stream, max_tokens=tokens
+    )
     context.shape(answer)
-    context.forced(answer, made)
+    context.forced(answer, forced_tool)
 
 
-def _forced(made: Tool) -> Callable[[ProbeContext], Awaitable[None]]:
-    return lambda context: _force(context, made)
+def _forced(forced_tool: Tool) -> Callable[[ProbeContext], Awaitable[None]]:
+    return lambda context: _force(context, forced_tool)
 
 
 for _name, (_title, _properties) in _PROPERTIES.items():
@@ -70,8 +72,8 @@ for _name, (_title, _called) in _NAMES.items():
 
 @probe("The arguments of a streamed call fit as well", *_WITH)
 async def in_stream(context: ProbeContext) -> None:
-    made = tool("use_escapes", _PROPERTIES["escapes"][1])
-    await _force(context, made, stream=True)
+    escapes = tool("use_escapes", _PROPERTIES["escapes"][1])
+    await _force(context, escapes, stream=True)
 
 
 @probe("A tool without a description or parameters is taken", "chat")
