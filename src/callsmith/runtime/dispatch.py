@@ -47,7 +47,7 @@ class Dispatcher:
     async def events(self, call: Call, decision: Decision | None = None, offered: Tool | None = None) -> AsyncIterator[ToolEvent]:
         """What happens while a call runs, with a person's decision if there is one; its ToolFinished among it.
 
-        One that needs an approval it does not have raises ConfirmationRequired. `asked` is the tool as the person was shown it;
+        One that needs an approval it does not have raises ConfirmationRequired. `offered` is the tool as the person was shown it;
         without, it is the one that was asked about here.
         """
         context = self._context

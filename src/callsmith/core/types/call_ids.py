@@ -5,7 +5,7 @@ from itertools import count
 
 
 class CallIds:
-    """The ids of the calls of an answer, or of a conversation. `taken` are those of earlier calls.
+    """The ids of the calls of an answer, or of a conversation. `used` are those of earlier calls.
 
     >>> ids = CallIds(["call_1"])
     >>> ids.claim("call_2"), ids.claim("call_2"), ids.claim("call_1", "another")

@@ -108,7 +108,7 @@ def is_given(call: Call, tool: Tool, conversation: str) -> bool:
 
 
 def call_doubt(call: Call, tool: Tool, conversation: str, question: str) -> float:
-    """How much speaks against a call that the model was free not to make, in log odds; `asked` is what the user has said.
+    """How much speaks against a call that the model was free not to make, in log odds; `question` is what the user has said.
 
     A call that fits what was asked for takes its values from there: of calls where nothing fits, nearly half of the values were
     never given, and of right ones one in twenty-five. Who wants something done speaks of it: 92 % of the questions with a right
@@ -131,7 +131,7 @@ class CallJudge:
     """Judges the calls of one answer: whether each can be made now, and together with those before it, whose results it does not
     know.
 
-    `margin` is how far the model's score for calling is above the threshold; None: the first call is made in any case. `made` are
+    `margin` is how far the model's score for calling is above the threshold; None: the first call is made in any case. `earlier` are
     calls that need not be made again. `doubt` is what was found to speak against the first one.
     """
 
