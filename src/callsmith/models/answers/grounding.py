@@ -131,8 +131,8 @@ class CallJudge:
     """Judges the calls of one answer: whether each can be made now, and together with those before it, whose results it does not
     know.
 
-    `margin` is how far the model's score for calling is above the threshold; None: the first call is made in any case. `earlier` are
-    calls that need not be made again. `doubt` is what was found to speak against the first one.
+    `margin` is how far the model's score for calling is above the threshold; None: the first call is made in any case. `earlier`
+    are calls that need not be made again. `doubt` is what was found to speak against the first one.
     """
 
     def __init__(

@@ -74,8 +74,8 @@ def _end(token: SampledToken) -> int:
 class StepRecorder:
     """Calls `explain` with a step of the model once: at the end of the answer, or when `close` ends it early.
 
-    `answer_text` is the text so far and what it has cost. Without it, the text is that of the events: what is said and thought, and
-    the calls with their names before them.
+    `answer_text` is the text so far and what it has cost. Without it, the text is that of the events: what is said and thought,
+    and the calls with their names before them.
     """
 
     def __init__(
