@@ -5,7 +5,7 @@ from typing import Any
 
 from callsmith.core.events import ModelEvent
 from callsmith.core.values import Message
-from callsmith.wire.anthropic.events import EventReader, EventWriter, Heading
+from callsmith.wire.anthropic.events import EventReader, EventWriter, MessagesHeading
 from callsmith.wire.anthropic.messages import MessagesRequest, read_request
 from callsmith.wire.extensions import ToolEvent
 
@@ -14,7 +14,7 @@ ADD = {"name": "add", "description": "Add.", "input_schema": {"type": "object"}}
 SUB = {"type": "custom", "name": "sub"}
 FILES = {"type": "url", "name": "files", "url": "mcp:files"}
 TOOLSET: Any = {"type": "mcp_toolset", "mcp_server_name": "files"}
-HEADING = Heading("msg_1", "m")
+HEADING = MessagesHeading("msg_1", "m")
 
 
 def read(**body: Any) -> MessagesRequest:
@@ -49,7 +49,7 @@ def far_result(call_id: str, content: Any, **more: Any) -> dict[str, Any]:
     return {"type": "mcp_tool_result", "tool_use_id": call_id, "content": content, **more}
 
 
-def sent_of(events: Sequence[ModelEvent | ToolEvent], heading: Heading = HEADING) -> list[dict[str, Any]]:
+def sent_of(events: Sequence[ModelEvent | ToolEvent], heading: MessagesHeading = HEADING) -> list[dict[str, Any]]:
     writer = EventWriter(heading)
     return [one for event in events for one in writer.write(event)] + writer.close()
 

@@ -41,7 +41,7 @@ Made = list[tuple[str, str, str]]  # id, name and arguments of each call
 
 
 def in_chat(events: Sequence[ModelEvent]) -> Made:
-    writer = chat.ChunkWriter(chat.Heading("i", "m", 1))
+    writer = chat.ChunkWriter(chat.ChatHeading("i", "m", 1))
     chunks = [chunk for event in events for chunk in writer.write(event)]
     made: dict[int, list[str]] = {}
     for delta in (one for chunk in chunks for one in chunk["choices"][0]["delta"].get("tool_calls", ())):
@@ -51,7 +51,7 @@ def in_chat(events: Sequence[ModelEvent]) -> Made:
 
 
 def in_responses(events: Sequence[ModelEvent]) -> Made:
-    writer = responses.EventWriter(responses.Heading("resp_1", "m", 1))
+    writer = responses.EventWriter(responses.ResponsesHeading("resp_1", "m", 1))
     made: dict[str, list[str]] = {}
     for sent in (one for event in events for one in writer.write(event)):
         if sent["type"] == "response.output_item.added" and sent["item"]["type"] == "function_call":
@@ -82,9 +82,9 @@ def test_interleaved_calls_keep_their_own_arguments(calls_in: Callable[[Sequence
 @pytest.mark.parametrize(
     ("writer", "reader"),
     [
-        (chat.ChunkWriter(chat.Heading("i", "m", 1)), chat.EventReader()),
-        (responses.EventWriter(responses.Heading("resp_1", "m", 1)), responses.EventReader()),
-        (anthropic.EventWriter(anthropic.Heading("i", "m")), anthropic.EventReader()),
+        (chat.ChunkWriter(chat.ChatHeading("i", "m", 1)), chat.EventReader()),
+        (responses.EventWriter(responses.ResponsesHeading("resp_1", "m", 1)), responses.EventReader()),
+        (anthropic.EventWriter(anthropic.MessagesHeading("i", "m")), anthropic.EventReader()),
     ],
     ids=["chat", "responses", "anthropic"],
 )
@@ -105,7 +105,7 @@ def test_no_two_calls_of_an_answer_have_the_same_id(calls_in: Callable[[Sequence
 
 
 def test_an_id_that_a_run_uses_again_in_a_later_round_is_another_one_on_the_wire():
-    heading = anthropic.Heading("msg_1", "m", mcp_tools={"add": ("sums", "add")})
+    heading = anthropic.MessagesHeading("msg_1", "m", mcp_tools={"add": ("sums", "add")})
     rounds = [(Call("add", {"a": number}, "c1"), Result("c1", "add", f"{number}")) for number in range(3)]
     ran = [event for call, result in rounds for event in (ToolStarted(call), ToolFinished(result), Text("so"))]
     message = anthropic.write_response([*ran, CallReady(0, Call("pay", {}, "c1")), Stopped("calls")], heading)

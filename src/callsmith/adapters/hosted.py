@@ -138,10 +138,10 @@ class HostedModel:
         self.parallel = choice.parallel
         self.thinks = template is not None and shows_reasoning(self.format, template.source)
         read = self.format.also(*choice.also)
-        written = repr(read)
-        self.needs_specials = any(token in written for token in specials)
+        spelling = repr(read)
+        self.needs_specials = any(token in spelling for token in specials)
         foreign = tuple(
-            sorted(token for token in specials if token not in written and not any(word in token for word in _PLACEHOLDERS))
+            sorted(token for token in specials if token not in spelling and not any(word in token for word in _PLACEHOLDERS))
         )
         self.read_format: Format = replace(read, drop=(*read.drop, *foreign))
         self._grammars = Grammars(self.format)
@@ -175,8 +175,8 @@ class HostedModel:
     def opened_by(self, variables: Mapping[str, Any] | None = None, *, after_tool: bool = False, tools: bool = True) -> str:
         """What the template opens the model's turn with, for a request with these template variables."""
         key = (repr(sorted((variables or {}).items(), key=repr)), after_tool, tools)
-        found = self._opened.get(key)
-        return self._opened.put(key, self._render_opened(variables, after_tool, tools)) if found is None else found
+        opening = self._opened.get(key)
+        return self._opened.put(key, self._render_opened(variables, after_tool, tools)) if opening is None else opening
 
     def opened_in(self, prompt: str) -> str:
         """The end of a rendered prompt that begins the model's turn; "" where it cannot be told."""
@@ -229,14 +229,14 @@ class HostedModel:
         if not tool_request.is_constrained:
             return None
         is_required = tool_request.choice.mode == "required"
-        made = self._grammars.get(
+        grammar = self._grammars.get(
             tool_request.offered,
             tool_request.choice,
             parallel=tool_request.parallel and self.parallel,
             opened=opened if is_required or not self.is_thinking(opened) else "",
             thinking=is_required and thinking and self.thinks,
         )
-        return made if isinstance(made, Grammar) else None
+        return grammar if isinstance(grammar, Grammar) else None
 
 
 def _template_file() -> str | None:

@@ -39,9 +39,9 @@ class _Described:
     supports_tools = True
     Options: ClassVar = SamplingOptions
 
-    def __init__(self, name: str, asked: AskedModel) -> None:
+    def __init__(self, name: str, model: AskedModel) -> None:
         self.model_id = name
-        self._asked = asked
+        self._asked = model
 
 
 class CallsmithModel(_Described, llm.Model):
@@ -63,12 +63,12 @@ class AsyncCallsmithModel(_Described, llm.AsyncModel):
 def register_models(register: Callable[..., None]) -> None:
     """Register the models of the catalogue. None is loaded before it is asked."""
     for name in catalogue():
-        asked = AskedModel(name)
-        register(CallsmithModel(f"callsmith/{name}", asked), AsyncCallsmithModel(f"callsmith/{name}", asked))
+        model = AskedModel(name)
+        register(CallsmithModel(f"callsmith/{name}", model), AsyncCallsmithModel(f"callsmith/{name}", model))
 
 
-async def _answer(asked: AskedModel, prompt: Any, response: Any) -> AsyncIterator[StreamEvent]:
-    async for event in asked.stream(_body(prompt)):
+async def _answer(model: AskedModel, prompt: Any, response: Any) -> AsyncIterator[StreamEvent]:
+    async for event in model.stream(_body(prompt)):
         match event:
             case Text(text):
                 yield StreamEvent("text", text)
@@ -84,7 +84,7 @@ async def _answer(asked: AskedModel, prompt: Any, response: Any) -> AsyncIterato
 
 def _body(prompt: Any) -> dict[str, Any]:
     """The prompt as the body of a chat completion."""
-    body: dict[str, Any] = {"messages": [one for message in prompt.messages for one in _messages(message)]}
+    body: dict[str, Any] = {"messages": [entry for message in prompt.messages for entry in _messages(message)]}
     body |= {name: value for name, value in prompt.options.model_dump().items() if value is not None}
     if prompt.tools:
         body["tools"] = [write_function(Tool(tool.name, tool.description or "", tool.input_schema)) for tool in prompt.tools]
@@ -98,10 +98,10 @@ def _messages(message: Any) -> Iterator[dict[str, Any]]:
     of = {kind: [part for part in message.parts if isinstance(part, kind)] for kind in (TextPart, ToolCallPart, ToolResultPart)}
     for result in of[ToolResultPart]:
         yield {"role": "tool", "tool_call_id": result.tool_call_id, "content": result.output}
-    made: dict[str, Any] = {"role": message.role, "content": "".join(part.text for part in of[TextPart])}
+    fields: dict[str, Any] = {"role": message.role, "content": "".join(part.text for part in of[TextPart])}
     if message.role == "assistant":
-        made["reasoning_content"] = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
+        fields["reasoning_content"] = "".join(part.text for part in message.parts if isinstance(part, ReasoningPart))
         calls = [Call(part.name, part.arguments, part.tool_call_id) for part in of[ToolCallPart]]
-        made["tool_calls"] = [write_call(call) for call in calls]
+        fields["tool_calls"] = [write_call(call) for call in calls]
     if message.role != "tool":
-        yield {name: value for name, value in made.items() if value or name == "content"}
+        yield {name: value for name, value in fields.items() if value or name == "content"}

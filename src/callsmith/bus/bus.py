@@ -123,7 +123,7 @@ class CapabilityBus:
 
     def offers(self, capability: str = "") -> Sequence[Offer]:
         """What is offered, here and elsewhere: of one capability, or of all."""
-        local = self._local.get(capability, ()) if capability else [one for offers in self._local.values() for one in offers]
+        local = self._local.get(capability, ()) if capability else [offer for offers in self._local.values() for offer in offers]
         if self._transport is None:
             return local
         return [*local, *self._transport.offers(capability)]
@@ -227,10 +227,10 @@ class CapabilityBus:
     def _candidates(self, call: CapabilityCall) -> list[Offer]:
         """The providers to try, in their order."""
         name = call.capability
-        found = self._router.candidates(self.offers(name), name, call.version, call.params, self._tests)
-        if call.session_id and len(found) > 1 and (node := self._router.sticky(call.session_id, name)):
-            found.sort(key=lambda offer: offer.node != node)
-        return found
+        candidates = self._router.candidates(self.offers(name), name, call.version, call.params, self._tests)
+        if call.session_id and len(candidates) > 1 and (node := self._router.sticky(call.session_id, name)):
+            candidates.sort(key=lambda offer: offer.node != node)
+        return candidates
 
     def _admit(self, call: CapabilityCall, offer: Offer) -> CapabilityCall:
         """The call as the provider gets it. Other nodes check tokens themselves, and rely on this one for its callers."""

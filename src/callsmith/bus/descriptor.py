@@ -108,8 +108,8 @@ _NAMES = tuple(item.name for item in fields(Descriptor))
 
 def write_descriptor(descriptor: Descriptor) -> dict[str, Json]:
     """All that a descriptor says."""
-    written = {name: getattr(descriptor, name) for name in _NAMES}
-    return {**written, "version": write_version(descriptor.version), "params": dict(descriptor.params)}
+    values = {name: getattr(descriptor, name) for name in _NAMES}
+    return {**values, "version": write_version(descriptor.version), "params": dict(descriptor.params)}
 
 
 def read_descriptor(value: Json) -> Descriptor:

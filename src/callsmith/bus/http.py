@@ -242,15 +242,15 @@ class HttpTransport:
 
 def _callable(listed: list[Json]) -> Iterable[Descriptor]:
     """What may be called. Nodes that offer the same are one here: which of them answers, the server finds out."""
-    found: dict[bytes, Descriptor] = {}
+    descriptors: dict[bytes, Descriptor] = {}
     for item in listed:
         try:
             if isinstance(item, dict) and cast(dict[str, Json], item).get("callable"):
                 descriptor = read_descriptor(item)
-                found[canonical(write_descriptor(descriptor))] = descriptor
+                descriptors[canonical(write_descriptor(descriptor))] = descriptor
         except BusError as error:
             _log.warning("a capability is left out: %s", error)
-    return found.values()
+    return descriptors.values()
 
 
 async def _read_json(response: "aiohttp.ClientResponse") -> dict[str, Json]:
@@ -260,9 +260,9 @@ async def _read_json(response: "aiohttp.ClientResponse") -> dict[str, Json]:
         data += piece
         if len(data) > _MOST_BYTES:
             raise BusError("partition", f"{response.url.host} answers with more than {_MOST_BYTES} bytes", sent=True)
-    found = _parse_json(data.decode("utf-8", "replace"))
-    if isinstance(found, dict):
-        return cast(dict[str, Json], found)
+    body = _parse_json(data.decode("utf-8", "replace"))
+    if isinstance(body, dict):
+        return cast(dict[str, Json], body)
     raise BusError("partition", f"{response.url.host} answers {response.status}, with something that is no JSON", sent=True)
 
 

@@ -70,8 +70,8 @@ def tool_handler(toolset: Toolset, tool: Tool) -> Handler:
             max_depth=call.authority.max_depth,
             authority=call.authority,
         )
-        asked = Call(tool.name, call.input, call.request_id)
-        async with closing(toolset.call(asked, context)) as events:
+        tool_call = Call(tool.name, call.input, call.request_id)
+        async with closing(toolset.call(tool_call, context)) as events:
             async for event in events:
                 match event:
                     case ToolProgress(_, text, current, total):

@@ -72,13 +72,15 @@ def bound_tool(
 
 def tool_of(descriptor: Descriptor) -> Tool:
     """A tool for a capability of which nothing else is known: what its `params` and its `input` take are its parameters."""
-    said: Any = descriptor.request_schema.get("properties", {})
-    parts: dict[str, Any] = {part: said[part] if isinstance(said.get(part), dict) else {} for part in ("params", "input")}
-    params, given = (parts[part].get("properties", {}) for part in ("params", "input"))
-    if clash := sorted(set(params) & set(given)):
+    properties: Any = descriptor.request_schema.get("properties", {})
+    parts: dict[str, Any] = {
+        part: properties[part] if isinstance(properties.get(part), dict) else {} for part in ("params", "input")
+    }
+    params, inputs = (parts[part].get("properties", {}) for part in ("params", "input"))
+    if clash := sorted(set(params) & set(inputs)):
         raise UsageError(f"{descriptor.name} takes {clash[0]!r} in params and in input: bind it by hand")
     required = [name for part in parts.values() for name in part.get("required", ())]
-    parameters: dict[str, Json] = {"type": "object", "properties": {**params, **given}, "required": required}
+    parameters: dict[str, Json] = {"type": "object", "properties": {**params, **inputs}, "required": required}
     definitions = {
         **descriptor.request_schema.get("$defs", {}),
         **parts["params"].get("$defs", {}),
@@ -120,21 +122,21 @@ class CapabilityTools:
                 raise UsageError(f"the tool {tool.name} is bound to no capability: bound_tool(…) makes one that is")
 
     async def tools(self) -> Sequence[Tool]:
-        found = {tool.name: tool for tool in self._matching()}
+        matching = {tool.name: tool for tool in self._matching()}
         return [
             *map(self._adapt_tool, self._bound.values()),
-            *(tool for name, tool in found.items() if name not in self._bound),
+            *(tool for name, tool in matching.items() if name not in self._bound),
         ]
 
     def _matching(self) -> list[Tool]:
         """The tools of offers whose names match, the newest version last. Each is made once; what makes no tool is left out."""
         offered = (offer.descriptor for offer in self._bus.offers()) if self._patterns else ()
         matching = [item for item in offered if any(fnmatchcase(item.name, pattern) for pattern in self._patterns)]
-        matching.sort(key=lambda one: (one.name, one.version))
+        matching.sort(key=lambda item: (item.name, item.version))
         known, self._made = self._made, {}
         for descriptor in matching:
-            found = known.get(id(descriptor))
-            self._made[id(descriptor)] = found if found is not None else (descriptor, _tool_or_none(descriptor))
+            made_before = known.get(id(descriptor))
+            self._made[id(descriptor)] = made_before if made_before is not None else (descriptor, _tool_or_none(descriptor))
         return [tool for _, tool in self._made.values() if tool is not None]
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:

@@ -50,10 +50,10 @@ class RemoteProvider:
 
     def _envelope(self, call: CapabilityCall) -> Envelope:
         authority, loop = call.authority, asyncio.get_running_loop()
-        left = None if call.deadline is None else call.deadline - loop.time()
-        if left is None and not call.stream:  # between the frames of a stream there is that much time, again and again
-            left = self._offer.descriptor.timeout_seconds
-        if left is not None and left <= 0:
+        seconds = None if call.deadline is None else call.deadline - loop.time()
+        if seconds is None and not call.stream:  # between the frames of a stream there is that much time, again and again
+            seconds = self._offer.descriptor.timeout_seconds
+        if seconds is not None and seconds <= 0:
             raise BusError("timeout", f"there was no time left for {call.capability}")
         return Envelope(
             capability=call.capability,
@@ -63,7 +63,7 @@ class RemoteProvider:
             sender=self._transport.node,
             to="" if self._share else self._offer.node,
             session_id=call.session_id,
-            seconds=left,
+            seconds=seconds,
             stream=call.stream,
             subject=authority.subject,
             via=authority.via,

@@ -92,12 +92,12 @@ class Router:
 
     def health(self, offer: Offer) -> Health:
         key = offer.node, offer.descriptor.name, offer.descriptor.version
-        found = self._health.get(key)
-        if found is None:
+        known = self._health.get(key)
+        if known is None:
             if len(self._health) >= MOST_PROVIDERS:  # nodes come and go
                 self._health = {key: health for key, health in self._health.items() if health.in_flight}
-            found = self._health[key] = Health()
-        return found
+            known = self._health[key] = Health()
+        return known
 
     def record_end(self, offer: Offer, node: str, succeeded: bool | None, seconds: float) -> None:
         """A call that was sent to an offer has ended; `node` has answered it: empty if that is not known."""
@@ -155,8 +155,8 @@ class Router:
 
     def sticky(self, session_id: str, name: str) -> str:
         """The node that has answered this session so far; empty if there is none."""
-        found = self._sessions.get((session_id, name))
-        return found[0] if found and time.monotonic() - found[1] < SESSION_SECONDS else ""
+        session = self._sessions.get((session_id, name))
+        return session[0] if session and time.monotonic() - session[1] < SESSION_SECONDS else ""
 
     def stick(self, session_id: str, name: str, node: str) -> None:
         self._sessions[session_id, name] = node, time.monotonic()

@@ -84,11 +84,11 @@ def _findings(model: str | None, config: Path | None, url: str | None) -> Iterat
 
 def extras() -> dict[str, list[str]]:
     """The optional parts that are in `all`, each with the packages it needs on every machine."""
-    found: dict[str, list[str]] = {}
+    packages_by_extra: dict[str, list[str]] = {}
     for requirement in filter(None, map(_REQUIREMENT.fullmatch, requires("callsmith") or ())):
-        found.setdefault(requirement[2], []).append(requirement[1])
-    everything = set(found.pop("all", ()))
-    return {extra: packages for extra, packages in found.items() if everything.issuperset(packages)}
+        packages_by_extra.setdefault(requirement[2], []).append(requirement[1])
+    everything = set(packages_by_extra.pop("all", ()))
+    return {extra: packages for extra, packages in packages_by_extra.items() if everything.issuperset(packages)}
 
 
 def _extras() -> Iterator[Finding]:
@@ -111,8 +111,8 @@ def _version(package: str) -> str | None:
 def _attempt(what: str, look: Callable[[], str | Finding]) -> Finding:
     """Run one check; an error it raises becomes its outcome."""
     try:
-        found = look()
-        return found if isinstance(found, Finding) else Finding("ok", what, found)
+        outcome = look()
+        return outcome if isinstance(outcome, Finding) else Finding("ok", what, outcome)
     except MissingExtra as error:
         return Finding("warn", what, str(error))
     except ModelError as error:
@@ -129,12 +129,12 @@ def _library() -> Finding:
     machine = this_machine()
     located = locate(machine)
     neglected = load().neglects(machine.features)  # loading proves that it is laid out as we know it
-    told = f"{located.path}, of a build that is known; {located.why}"
+    text = f"{located.path}, of a build that is known; {located.why}"
     if neglected:
         install = f"callsmith engines install{f', and unset {VARIABLE}' if os.environ.get(VARIABLE) else ''}"
         mend = f"To answer faster: {install}" if not all(map(machine.obstacle, BUILDS)) else ""
-        return Finding("warn", "llama.cpp", f"{told}, but without the code for this processor's {neglected}", mend)
-    return Finding("ok", "llama.cpp", told)
+        return Finding("warn", "llama.cpp", f"{text}, but without the code for this processor's {neglected}", mend)
+    return Finding("ok", "llama.cpp", text)
 
 
 def _gpu() -> Finding:
@@ -191,9 +191,9 @@ def _weights(spec: str) -> Iterator[Finding]:
     def look() -> str:
         return f"{Store().verify(spec)}, sha256 as in the catalogue" if spec in catalogue() else f"{locate(spec)}"
 
-    found = _attempt("model", look)
-    yield found
-    if found.verdict == "ok":
+    finding = _attempt("model", look)
+    yield finding
+    if finding.verdict == "ok":
         yield _memory(locate(spec))
 
 

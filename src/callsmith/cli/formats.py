@@ -65,15 +65,15 @@ def detect_format(
     """
     from callsmith.formats.toml.write import format_to_toml
 
-    found = _found(_template(source), _name_for(save))
+    detection = _found(_template(source), _name_for(save))
     if save:
-        save.write_text(format_to_toml(found.format), encoding="utf-8")
+        save.write_text(format_to_toml(detection.format), encoding="utf-8")
     if as_json:
-        echo_json(found.evidence | {"rendered": found.rendered})
+        echo_json(detection.evidence | {"rendered": detection.rendered})
         return
-    echo_lines(f"{found.message}\nThe template wrote:")
-    echo_lines("\n".join(f"  {line}" for line in found.rendered.splitlines()))
-    if "inferred" in found.evidence and not save:
+    echo_lines(f"{detection.message}\nThe template wrote:")
+    echo_lines("\n".join(f"  {line}" for line in detection.rendered.splitlines()))
+    if "inferred" in detection.evidence and not save:
         echo_lines("\nKeep it with --save FILE.toml, and use it with --format-file FILE.toml.")
 
 
@@ -99,14 +99,14 @@ def _found(template: "Template", name: str) -> _Found:
     from callsmith.models.plugins import load_formats
 
     load_formats()
-    if found := detect(template, formats().values()):
-        message = f"{found.format.name}\nIt reads back {found.found} of {found.expected} calls that the template was given"
-        evidence = {"format": found.format.name, "calls": found.found, "leftover": found.leftover}
-        return _Found(found.format, f"{message}, and leaves {found.leftover} characters as text.", evidence, found.text)
-    made = _infer(template, name)
-    toml = format_to_toml(made.format)
-    message = "\n".join(("No known format reads it. Worked out from what the template writes:\n", toml, *made.notes))
-    return _Found(made.format, message, {"format": None, "inferred": toml, "notes": made.notes}, made.text)
+    if match := detect(template, formats().values()):
+        message = f"{match.format.name}\nIt reads back {match.found} of {match.expected} calls that the template was given"
+        evidence = {"format": match.format.name, "calls": match.found, "leftover": match.leftover}
+        return _Found(match.format, f"{message}, and leaves {match.leftover} characters as text.", evidence, match.text)
+    inferred = _infer(template, name)
+    toml = format_to_toml(inferred.format)
+    message = "\n".join(("No known format reads it. Worked out from what the template writes:\n", toml, *inferred.notes))
+    return _Found(inferred.format, message, {"format": None, "inferred": toml, "notes": inferred.notes}, inferred.text)
 
 
 class Notation(StrEnum):
@@ -140,11 +140,11 @@ def show_format(
     if notation is Notation.TOML:
         echo_lines(format_to_toml(format), nl=False)
         return
-    made = format_to_response_template(format, *_turn(template, format))
-    echo_lines(response_template_text(made), nl=False)
+    response_template = format_to_response_template(format, *_turn(template, format))
+    echo_lines(response_template_text(response_template), nl=False)
     if template is None:
         echo("start_anchor and the end of the turn are ChatML's, for want of a chat template: give --template", err=True)
-    for lost in made.lost:
+    for lost in response_template.lost:
         echo(f"not said: {lost}", err=True)
 
 
@@ -199,8 +199,8 @@ def _without_grammar(format: "Format") -> Iterator[str]:
     tools = [Tool("get_weather", "", {"type": "object", "properties": properties, "required": ["city"]}), Tool("get_time")]
     for choice in (Choice("required"), Choice("auto")):
         try:
-            made = grammar_for(format, tools, choice)
-            to_lark(made) if made else None
+            grammar = grammar_for(format, tools, choice)
+            to_lark(grammar) if grammar else None
         except (CallsmithError, *FAILURES) as error:
             yield f"for tool choice {choice.mode}: {type(error).__name__}: {error}"
 
@@ -208,16 +208,16 @@ def _without_grammar(format: "Format") -> Iterator[str]:
 def _infer(template: "Template", name: str) -> "Inferred":
     from callsmith.formats.inference.infer import Inferred, infer
 
-    made = infer(template, name)
-    if isinstance(made, Inferred):
-        return made
+    inferred = infer(template, name)
+    if isinstance(inferred, Inferred):
+        return inferred
     echo(
         "error: no known format reads what this template writes, and none can be worked out. If it shows no calls at all, "
         "`generic-xml` works.",
         err=True,
         fg="red",
     )
-    for reason in made.reasons:
+    for reason in inferred.reasons:
         echo(f"  {reason}", err=True)
     raise typer.Exit(1)
 
@@ -235,7 +235,7 @@ def _rows() -> list[dict[str, Any]]:
             "reasoning": format.thinks is not None,
             "ids": format.ids or None,
         }
-        for format in sorted(formats().values(), key=lambda one: one.name)
+        for format in sorted(formats().values(), key=lambda item: item.name)
     ]
 
 

@@ -94,9 +94,9 @@ def grammar(
     for tool in declared:
         check_schema(tool.parameters, f"{tool.name}.parameters")
     wanted = Choice(choice) if choice == "auto" or choice == "required" else Choice.only(choice)
-    made = grammar_for(find_format(named_format(format, format_file) or "hermes"), declared, wanted, parallel=not no_parallel)
-    assert made is not None  # there are tools to choose from
-    text, unenforced = _written(made, target)
+    built = grammar_for(find_format(named_format(format, format_file) or "hermes"), declared, wanted, parallel=not no_parallel)
+    assert built is not None  # there are tools to choose from
+    text, unenforced = _written(built, target)
     if report:
         _report(unenforced)
         return
@@ -105,7 +105,7 @@ def grammar(
         echo(f"note: {len(unenforced)} keyword(s) are not enforced by the grammar; --report lists them", err=True)
 
 
-def _written(made: "Grammar", target: Target) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _written(calls_grammar: "Grammar", target: Target) -> tuple[str, tuple[tuple[str, str], ...]]:
     """The grammar as the target wants it, and what it does not enforce."""
     from callsmith.grammar.targets.gbnf import to_gbnf
     from callsmith.grammar.targets.lark import to_lark
@@ -113,16 +113,16 @@ def _written(made: "Grammar", target: Target) -> tuple[str, tuple[tuple[str, str
 
     match target:
         case Target.lark:
-            return to_lark(made), made.unenforced
+            return to_lark(calls_grammar), calls_grammar.unenforced
         case Target.gbnf:
-            written = to_gbnf(made)
-            return written.text, written.unenforced
+            gbnf = to_gbnf(calls_grammar)
+            return gbnf.text, gbnf.unenforced
         case Target.vllm:
-            fields = for_vllm(made)
+            fields = for_vllm(calls_grammar)
         case Target.sglang:
-            fields = for_sglang(made)
+            fields = for_sglang(calls_grammar)
         case Target.llama_server:
-            fields = for_llama_server(made)
+            fields = for_llama_server(calls_grammar)
     return json.dumps(fields.body, indent=2, ensure_ascii=False) + "\n", fields.unenforced
 
 

@@ -50,8 +50,8 @@ def list_models(
 
     if measured := all_measured():
         echo("Measured, and used when they are opened:")
-        for key, found in measured.items():
-            echo(f"  {found.model}, {key}: {_describe_measured(found)}")
+        for key, measurement in measured.items():
+            echo(f"  {measurement.model}, {key}: {_describe_measured(measurement)}")
 
 
 @app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b"))
@@ -77,18 +77,18 @@ def verify_model(name: Annotated[str, typer.Argument(autocompletion=complete_mod
     echo(f"{Store().verify(name)} is whole")
 
 
-def _describe_measured(found: "Measured") -> str:
+def _describe_measured(measurement: "Measured") -> str:
     """What was found of a model, in a line: by `callsmith tune`, or by what was there before it."""
-    if not found.tool_prompt:
-        return f"policy {found.policy}, calls {'' if found.auto_guarded else 'not '}constrained"
-    threshold = "" if found.threshold is None else f", calls from log odds {found.threshold:g} on"
-    scores: Any = found.scores.get(found.tool_prompt) or {}
+    if not measurement.tool_prompt:
+        return f"policy {measurement.policy}, calls {'' if measurement.auto_guarded else 'not '}constrained"
+    threshold = "" if measurement.threshold is None else f", calls from log odds {measurement.threshold:g} on"
+    scores: Any = measurement.scores.get(measurement.tool_prompt) or {}
     shares = [
         f"{100 * share['share']:.1f} % {name}"
         for name, share in scores.get("shares", {}).items()
         if name in ("right calls", "left alone")
     ]
-    return f"tool prompt {found.tool_prompt}{threshold}{'; held out: ' if shares else ''}{', '.join(shares)}"
+    return f"tool prompt {measurement.tool_prompt}{threshold}{'; held out: ' if shares else ''}{', '.join(shares)}"
 
 
 def _rows(there: "Mapping[str, Path]") -> list[dict[str, Any]]:

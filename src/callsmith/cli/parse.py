@@ -92,8 +92,8 @@ def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: Sequence[Tool]) -
 def _row(row: Any, defaults: dict[str, Any], tools: Sequence[Tool]) -> dict[str, Any]:
     from callsmith.cli.inputs.tool_files import tools_of
 
-    given = Table.of(row, "line").data
-    fields = Table(defaults | {key: value for key, value in given.items() if value is not None})
+    data = Table.of(row, "line").data
+    fields = Table(defaults | {key: value for key, value in data.items() if value is not None})
     format = find_format(fields.required_text("format"))
     opened = fields.text("opened") or ""
     if fields.get("thinking"):

@@ -119,20 +119,20 @@ def _serve(settings: "Settings") -> None:
     llm = settings.llm
     toolset = load_toolset(llm.tools) if llm.tools else None
     mcp = settings.mcp
-    asked = servers(mcp)
+    configured = servers(mcp)
     with recorders(settings.log) as recording, bind_listener(settings.host, settings.port) as listener:
         settings = replace(settings, recorders=recording)
         models = open_models(settings)
         first = next(iter(models.values()))
         try:
-            here = _tools_here(asyncio.run(toolset.tools()) if toolset else (), [item.name for item in asked])
+            here = _tools_here(asyncio.run(toolset.tools()) if toolset else (), [item.name for item in configured])
             infos = {name: model.info for name, model in models.items()}
             banner = _banner(url_of(settings.host, listener.getsockname()[1]), infos, here, page=settings.page)
             limits = StoreLimits(bytes=settings.store_bytes)
             with closing(open_store(settings.store, limits=limits, connections=settings.store_connections)) as store:
                 features = ClientFeatures(Elicitations(store, settings.approval_seconds).ask, first)
-                host = make_host(asked, features, mcp.tool_refresh_seconds) if asked else None
-                for line in asking(asked) if llm.tools_require_confirmation_for_side_effects else ():
+                host = make_host(configured, features, mcp.tool_refresh_seconds) if configured else None
+                for line in asking(configured) if llm.tools_require_confirmation_for_side_effects else ():
                     echo(line, err=True, fg="yellow")
                 app = create_app(models, tools=toolset, settings=settings, store=store, mcp=host)
                 _run(GracefulShutdown(app), models, listener, banner, settings)
@@ -152,14 +152,14 @@ def recorders(log: "Log") -> "Generator[tuple[Recorder, ...], None, None]":
     from callsmith.runtime.telemetry.trace import TraceFile
 
     with ExitStack() as stack:
-        found: list[Recorder] = []
+        opened: list[Recorder] = []
         if log.trace:
-            found.append(stack.enter_context(closing(TraceFile(Path(log.trace)))))
+            opened.append(stack.enter_context(closing(TraceFile(Path(log.trace)))))
         if log.otel:
             provider = tracer_provider()
             stack.callback(provider.shutdown)
-            found.append(Spans(provider))
-        yield tuple(found)
+            opened.append(Spans(provider))
+        yield tuple(opened)
 
 
 def _run(

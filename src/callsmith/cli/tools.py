@@ -57,20 +57,20 @@ def list_tools(
     tools, mcp = settings.llm.tools, settings.mcp
 
     async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
-        asked = servers(mcp)
-        for item in asked:
+        configured = servers(mcp)
+        for item in configured:
             if accept and item.pins:
                 Pins(Path(item.pins), item.name).forget()
-        own = [] if asked and tools is None else list(await load_toolset(tools or "demo").tools())
-        async with make_host(asked) as host:
+        own = [] if configured and tools is None else list(await load_toolset(tools or "demo").tools())
+        async with make_host(configured) as host:
             await wait_until_started(host)
             return [*own, *await host.tools()], host.status()
 
-    found, states = asyncio.run(listed())
+    offered, states = asyncio.run(listed())
     for status in states:
         _print_status(status)
-    costs = _estimate(found) if model is None else _count(found, model)
-    rows = [_row(tool, costs.each[tool.name]) for tool in found]
+    costs = _estimate(offered) if model is None else _count(offered, model)
+    rows = [_row(tool, costs.each[tool.name]) for tool in offered]
     if as_json:
         echo_json(rows)
     else:

@@ -159,8 +159,8 @@ class ToolConversation:
         return self._turn(self._conversation.stream(content))
 
     def submit_tool_results(self, results: Iterable[ToolResult]) -> ConversationTurn:
-        given = [Result(result.tool_call_id, "", result.output) for result in results]
-        return self._turn(self._conversation.stream_results(given))
+        tool_results = [Result(result.tool_call_id, "", result.output) for result in results]
+        return self._turn(self._conversation.stream_results(tool_results))
 
     def _turn(self, events: AsyncGenerator[RunEvent, None]) -> ConversationTurn:
         ended = collect(events)[-1]

@@ -43,9 +43,9 @@ def parse_tool_calls_from_content(
     content: str, tools: Iterable[Tool | Mapping[str, Any]] = ()
 ) -> tuple[list[dict[str, Json]], str, bool]:
     """The calls in a text, the text without them and without reasoning, and whether there are any."""
-    found = find_calls(content, _tools(tools))
-    calls = [{"id": call.id, "function": {"name": call.name, "arguments": call.text}} for call in found.calls]
-    return calls, found.content, found.fallback
+    parsed = find_calls(content, _tools(tools))
+    calls = [{"id": call.id, "function": {"name": call.name, "arguments": call.text}} for call in parsed.calls]
+    return calls, parsed.content, parsed.fallback
 
 
 def tool_call_grammar(tools: Iterable[Tool | Mapping[str, Any]]) -> str:
@@ -66,9 +66,10 @@ def _gbnf(tools: Iterable[Tool | Mapping[str, Any]], choice: Choice, output: Out
     return to_gbnf(grammar).text
 
 
-def _tools(given: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
+def _tools(definitions: Iterable[Tool | Mapping[str, Any]]) -> tuple[Tool, ...]:
     """Tools of ours, or as OpenAI's API has them (`Functions.openai_schemas`)."""
     read = (
-        (item,) if isinstance(item, Tool) else read_tools([Fields(item.get("function", item))], "parameters") for item in given
+        (item,) if isinstance(item, Tool) else read_tools([Fields(item.get("function", item))], "parameters")
+        for item in definitions
     )
     return tuple(tool for tools in read for tool in tools)

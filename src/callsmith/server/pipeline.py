@@ -154,13 +154,13 @@ class AnswerPipeline:
         async with self.admission() as place, AsyncExitStack() as until_end:
             deadline = place.deadline
             answering = await deadline.wait_for(prepare(place, until_end))
-            with recording(self.recorder(), answering.asked) as turn, deadline:
+            with recording(self.recorder(), answering.turn) as turn, deadline:
                 async with closing(answering.events) as events:
                     async for event in events:
                         deadline.pass_on()
                         turn.see(event)
-                        for shown in answering.show(event):
-                            yield shown
+                        for answer_event in answering.show(event):
+                            yield answer_event
                         deadline.go_on()
 
     async def _ask_model(self, until_end: AsyncExitStack, model: Model, request: Request) -> "_Answering":
@@ -204,9 +204,9 @@ class AnswerPipeline:
         events = ApprovalRun(plan, self.approvals(), paused, place.wait_for_person).events()
         return _Answering(events, TurnInfo(plan.model_name, plan.request.tools, request.choice), show)
 
-    def _salt(self, given: str) -> str:
+    def _salt(self, request_salt: str) -> str:
         """Who may reuse what is cached of a prompt: the same key, and of its requests those with the same `cache_salt`."""
-        return cache_salt("" if self.settings.llm.share_prompt_cache else caller(), given)
+        return cache_salt("" if self.settings.llm.share_prompt_cache else caller(), request_salt)
 
 
 @dataclass(frozen=True, slots=True)
@@ -214,7 +214,7 @@ class _Answering:
     """An answer about to be given: its events, what is recorded of it, and what the client is shown of each event."""
 
     events: AsyncIterator[RunEvent]
-    asked: TurnInfo
+    turn: TurnInfo
     show: Callable[[RunEvent], Iterable[AnswerEvent]]
 
 

@@ -80,15 +80,15 @@ def setting_options() -> tuple[SettingOption, ...]:
 
 def _types() -> dict[str, Any]:
     """The type of every setting by its full name, `server.port`. In tables, * stands for the name of an entry."""
-    found: dict[str, Any] = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
+    types: dict[str, Any] = {f"keys.*.{name}": hint for name, hint in get_type_hints(Key).items()}
     of_models = get_type_hints(Llm)
-    found |= {f"models.*.{name}": of_models[name] for name in PER_MODEL} | {"aliases.*": str}
+    types |= {f"models.*.{name}": of_models[name] for name in PER_MODEL} | {"aliases.*": str}
     for section, kind in SECTIONS.items():
         hints = get_type_hints(kind)
-        found |= {
+        types |= {
             f"{section}.{field.name}": hints[field.name] for field in fields(kind) if field.name not in NOT_IN_SERVER_SECTION
         }
-    return found
+    return types
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,8 +120,8 @@ def read_settings_file(path: Path) -> SettingsSource:
 
 def read_environment(environment: Mapping[str, str]) -> SettingsSource:
     """Read the settings among environment variables: `CALLSMITH_SERVER__PORT` is server.port."""
-    named = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT) and _SEPARATOR in name}
-    values = {name.removeprefix(ENVIRONMENT).lower().replace(_SEPARATOR, "."): value for name, value in named.items()}
+    variables = {name: value for name, value in environment.items() if name.startswith(ENVIRONMENT) and _SEPARATOR in name}
+    values = {name.removeprefix(ENVIRONMENT).lower().replace(_SEPARATOR, "."): value for name, value in variables.items()}
     return SettingsSource("the environment", values, is_text=True)
 
 
@@ -152,13 +152,13 @@ def write_settings(effective: EffectiveSettings) -> str:
     for section in SECTIONS:
         holder = _section(settings, section)
         lines += ["", f"[{section}]"]
-        for one in fields_in_order(SECTIONS[section]):
-            if one.name not in NOT_IN_SERVER_SECTION:
-                lines.append(_line(f"{section}.{one.name}", getattr(holder, one.name), effective.origins))
+        for setting in fields_in_order(SECTIONS[section]):
+            if setting.name not in NOT_IN_SERVER_SECTION:
+                lines.append(_line(f"{section}.{setting.name}", getattr(holder, setting.name), effective.origins))
     for name in settings.models:
-        given = {item: value for item in PER_MODEL if (value := f"models.{name}.{item}") in effective.origins}
+        set_here = {item: value for item in PER_MODEL if (value := f"models.{name}.{item}") in effective.origins}
         lines += ["", f"[models.{json.dumps(name)}]"]
-        lines += [_line(full, getattr(settings.models[name], one), effective.origins) for one, full in given.items()]
+        lines += [_line(full, getattr(settings.models[name], setting), effective.origins) for setting, full in set_here.items()]
     if settings.aliases:
         lines += ["", "[aliases]"]
         lines += [f"{json.dumps(name)} = {json.dumps(target)}" for name, target in settings.aliases.items()]
@@ -205,8 +205,8 @@ def _with_wildcard(name: str) -> str:
     which, _, part = rest.rpartition(".")
     if first == "aliases" and rest:
         return "aliases.*"
-    named = {"keys": _KEY_NAME, "models": _MODEL_NAME}.get(first)
-    return f"{first}.*.{part}" if named and named.fullmatch(which) else name
+    pattern = {"keys": _KEY_NAME, "models": _MODEL_NAME}.get(first)
+    return f"{first}.*.{part}" if pattern and pattern.fullmatch(which) else name
 
 
 def _parse_text(value: Json, hint: Any) -> Json:

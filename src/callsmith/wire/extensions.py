@@ -59,8 +59,8 @@ class ToolSource:
     read_only: bool = False  # none with side effects
 
     def covers(self, tool: Tool) -> bool:
-        named = any(is_named(tool, pattern) for pattern in self.tools)
-        return tool.source in (self.source, MCP + self.source) and named and not (self.read_only and tool.side_effects)
+        matches = any(is_named(tool, pattern) for pattern in self.tools)
+        return tool.source in (self.source, MCP + self.source) and matches and not (self.read_only and tool.side_effects)
 
 
 def is_named(tool: Tool, pattern: str) -> bool:
@@ -147,13 +147,13 @@ class AnswerExtensions:
 
     def add(self, event: ToolEvent) -> dict[str, Json] | None:
         """The object to send for this event at once, if any."""
-        written = write_tool_event(event)
+        body = write_tool_event(event)
         if isinstance(event, ConfirmationNeeded):
-            self._approvals.append({key: value for key, value in written.items() if key != "event"})
+            self._approvals.append({key: value for key, value in body.items() if key != "event"})
         if not self._wanted:
             return None
-        self._events.append(written)
-        return written
+        self._events.append(body)
+        return body
 
     def end(self, body: dict[str, Json], *, whole: bool) -> dict[str, Json]:
         """The body of the last chunk or of the whole answer, with this added."""
@@ -175,8 +175,8 @@ def write_tool_event(event: ToolEvent) -> dict[str, Json]:
             outcome = {"id": result.call_id, "name": result.name, "ok": result.ok, "content": result.text}
             return {"event": "tool_finished", **outcome, **code}
         case ConfirmationNeeded(id, call, reason, expires):
-            asked = {"name": call.name, "arguments": dict(call.arguments), "call_id": call.id, "reason": reason}
-            return {"event": "confirmation_needed", "id": id, **asked, "expires": expires}
+            question = {"name": call.name, "arguments": dict(call.arguments), "call_id": call.id, "reason": reason}
+            return {"event": "confirmation_needed", "id": id, **question, "expires": expires}
         case Notice(text):
             return {"event": "notice", "text": text}
         case CallDraft(index, name, text):
@@ -189,18 +189,18 @@ def write_report(report: Report) -> dict[str, Json]:
     """What was done for an answer, as a field to add; none where there is nothing to report."""
     if report == Report():
         return {}
-    left = [{"tool": item.tool or None, "path": item.path, "keyword": item.keyword} for item in report.unenforced]
+    unenforced = [{"tool": item.tool or None, "path": item.path, "keyword": item.keyword} for item in report.unenforced]
     taken_back: dict[str, Json] = {"taken_back": [*report.taken_back]} if report.taken_back else {}
     notices: dict[str, Json] = {"notices": [*report.notices]} if report.notices else {}
     steps: dict[str, Json] = {"steps": [_write_step(step) for step in report.steps]} if report.steps else {}
     decided = write_decision(report.decision)
-    return {"callsmith": {"unenforced": left, "retries": report.retries, **taken_back, **notices, **steps, **decided}}
+    return {"callsmith": {"unenforced": unenforced, "retries": report.retries, **taken_back, **notices, **steps, **decided}}
 
 
 def _write_step(step: ModelStep) -> dict[str, Json]:
-    written = {**asdict(step), "repairs": [*step.repairs]}
-    del written["decision"]
-    return written | write_decision(step.decision)
+    fields = {**asdict(step), "repairs": [*step.repairs]}
+    del fields["decision"]
+    return fields | write_decision(step.decision)
 
 
 def write_decision(decision: CallDecision | None) -> dict[str, Json]:
@@ -220,12 +220,12 @@ def read_report(fields: Fields) -> Report | None:
     extension = fields.object("callsmith")
     if extension is None:
         return None
-    left = (
-        Unenforced(one.text("tool") or "", one.text("path") or "", one.text("keyword") or "")
-        for one in extension.objects("unenforced")
+    unenforced = (
+        Unenforced(entry.text("tool") or "", entry.text("path") or "", entry.text("keyword") or "")
+        for entry in extension.objects("unenforced")
     )
     return Report(
-        tuple(left),
+        tuple(unenforced),
         extension.integer("retries") or 0,
         tuple(extension.texts("taken_back")),
         tuple(extension.texts("notices")),

@@ -116,10 +116,10 @@ def read_image_data(fields: Fields, key: str) -> tuple[Image, ...]:
 
 def write_image_data(images: Iterable[Image]) -> list[Json]:
     """The images as bare Base64."""
-    found = [(image.url, _DATA.match(image.url)) for image in images]
-    if not all(data for _, data in found):
+    matches = [(image.url, _DATA.match(image.url)) for image in images]
+    if not all(data for _, data in matches):
         raise UsageError("this model's server takes images as data only: send them in Base64", field="messages")
-    return [url[data.end() :] for url, data in found if data]
+    return [url[data.end() :] for url, data in matches if data]
 
 
 def _data_url(fields: Fields, key: str, data: str) -> str:

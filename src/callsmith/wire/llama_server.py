@@ -88,10 +88,10 @@ class CompletionWriter:
     def write(self, event: ModelEvent) -> list[dict[str, Json]]:
         match event:
             case Text(text, logprobs) if text:
-                written = write_logprobs(logprobs)
+                probabilities = write_logprobs(logprobs)
                 self._texts.append(text)
-                self._logprobs += written
-                return [{"index": 0, "content": text, "stop": False, **_probabilities(written)}]
+                self._logprobs += probabilities
+                return [{"index": 0, "content": text, "stop": False, **_probabilities(probabilities)}]
             case Stopped():
                 self._end = {
                     "index": 0,
@@ -113,8 +113,8 @@ class CompletionWriter:
         return {"content": "".join(self._texts), **self._end, **_probabilities(self._logprobs)}
 
 
-def _probabilities(written: list[Json]) -> dict[str, Json]:
-    return {"completion_probabilities": written} if written else {}
+def _probabilities(logprobs: list[Json]) -> dict[str, Json]:
+    return {"completion_probabilities": logprobs} if logprobs else {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,12 +169,12 @@ def read_tokenize(body: Json) -> TokenizeRequest:
     )
 
 
-def write_tokens(asked: TokenizeRequest, tokens: Sequence[int], texts: Sequence[bytes], context: int | None) -> dict[str, Json]:
+def write_tokens(request: TokenizeRequest, tokens: Sequence[int], texts: Sequence[bytes], context: int | None) -> dict[str, Json]:
     """The answer of `/tokenize`; `texts` are those of the tokens."""
-    if not asked.native:
-        shown = [text.decode("utf-8", "replace") for text in texts] if asked.pieces else None
-        return {"count": len(tokens), "max_model_len": context, "tokens": list(tokens), "token_strs": shown}
-    if not asked.pieces:
+    if not request.native:
+        pieces = [text.decode("utf-8", "replace") for text in texts] if request.pieces else None
+        return {"count": len(tokens), "max_model_len": context, "tokens": list(tokens), "token_strs": pieces}
+    if not request.pieces:
         return {"tokens": list(tokens)}
     return {"tokens": [_Token(token, _piece(text)) for token, text in zip(tokens, texts, strict=True)]}
 

@@ -152,13 +152,13 @@ def write_number(logprob: float) -> float:
     return max(logprob, _IMPOSSIBLE)
 
 
-def _write(one: TokenLogprob) -> dict[str, Json]:
-    return {"token": one.text, "logprob": write_number(one.logprob), "bytes": list(one.data)}
+def _write(token: TokenLogprob) -> dict[str, Json]:
+    return {"token": token.text, "logprob": write_number(token.logprob), "bytes": list(token.data)}
 
 
 def read_logprobs(fields: Fields | None, key: str) -> tuple[TokenLogprob, ...]:
     """What `write_logprobs` has written there."""
-    return tuple(_read(one) for one in fields.objects(key)) if fields else ()
+    return tuple(_read(token) for token in fields.objects(key)) if fields else ()
 
 
 def _read(fields: Fields) -> TokenLogprob:

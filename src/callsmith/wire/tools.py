@@ -50,12 +50,12 @@ def read_tools(entries: Iterable[Fields], schema: str, *, searches: bool = False
 
 def write_tool(tool: Tool, schema: str) -> dict[str, Json]:
     """The object that `read_tools` reads back: what a model is shown of a tool."""
-    written: dict[str, Json] = {"name": tool.name, schema: dict(tool.parameters)}
+    definition: dict[str, Json] = {"name": tool.name, schema: dict(tool.parameters)}
     if tool.description:
-        written["description"] = tool.description
+        definition["description"] = tool.description
     if tool.strict:
-        written["strict"] = True
-    return written
+        definition["strict"] = True
+    return definition
 
 
 def write_function(tool: Tool) -> dict[str, Json]:

@@ -53,9 +53,11 @@ EVENTS: list[ModelEvent] = [
 SEEN = ToolFinished(Result("call_1", "look", "seen"))
 RAN = [Text("a"), ToolStarted(CALL), SEEN, Text("\n"), Text("\nb"), Text("\nc"), Stopped("stop")]
 HEADINGS: dict[str, Callable[[], Any]] = {
-    "chat": lambda: openai_chat_events.ChunkWriter(openai_chat_events.Heading("id", "m", 1)),
-    "messages": lambda: anthropic_events.EventWriter(anthropic_events.Heading("id", "m", mcp_tools={"look": ("eyes", "look")})),
-    "Ollama": lambda: ollama_events.LineWriter(ollama_events.Heading("m", "now", lambda: 1, 1, chat=True)),
+    "chat": lambda: openai_chat_events.ChunkWriter(openai_chat_events.ChatHeading("id", "m", 1)),
+    "messages": lambda: anthropic_events.EventWriter(
+        anthropic_events.MessagesHeading("id", "m", mcp_tools={"look": ("eyes", "look")})
+    ),
+    "Ollama": lambda: ollama_events.LineWriter(ollama_events.OllamaHeading("m", "now", lambda: 1, 1, chat=True)),
 }
 
 
@@ -71,7 +73,7 @@ def test_words_in_frames_are_what_the_writer_would_write(dialect: str, events: l
 
 
 def writer() -> McpWriter:
-    return McpWriter(openai_responses_events.Heading("resp_1", "m", 1))
+    return McpWriter(openai_responses_events.ResponsesHeading("resp_1", "m", 1))
 
 
 async def keep(response: Json) -> None:

@@ -24,7 +24,7 @@ from callsmith.core.events import (
 )
 from callsmith.core.values import Call, Usage
 from callsmith.wire.anthropic.blocks import SIGNATURE
-from callsmith.wire.anthropic.events import EventReader, Heading, write_response
+from callsmith.wire.anthropic.events import EventReader, MessagesHeading, write_response
 from tests.wire.blocks import HEADING, events_of, sent_of, text, use
 from tests.wire.drawn import DECISIONS, reasons, said
 
@@ -42,7 +42,7 @@ def answers(draw: st.DrawFn) -> list[ModelEvent]:
 
 @given(answers())
 def test_events_survive_the_way_there_and_back(events: list[ModelEvent]):
-    sent = sent_of(events, Heading("i", "m", stops=("END",)))
+    sent = sent_of(events, MessagesHeading("i", "m", stops=("END",)))
     assert events_of(json.loads(json.dumps(sent))) == events
 
 
@@ -147,12 +147,12 @@ def test_a_whole_answer_holds_its_blocks_its_reason_and_its_cost():
     ],
 )
 def test_every_reason_to_stop_is_told(stopped: Stopped, stops: tuple[str, ...], reason: str, matched: str | None):
-    message = write_response([Text("a"), stopped], Heading("i", "m", stops=stops))
+    message = write_response([Text("a"), stopped], MessagesHeading("i", "m", stops=stops))
     assert (message["stop_reason"], message["stop_sequence"]) == (reason, matched)
 
 
 def test_thoughts_that_were_not_wanted_are_not_shown():
-    message = write_response([Thought("hm"), Text("so"), Stopped("stop")], Heading("i", "m", shows_thoughts=False))
+    message = write_response([Thought("hm"), Text("so"), Stopped("stop")], MessagesHeading("i", "m", shows_thoughts=False))
     assert message["content"] == [text("so")]
 
 

@@ -23,7 +23,7 @@ from callsmith.core.events import (
     Unenforced,
 )
 from callsmith.core.values import Call, Message, Result
-from callsmith.wire.anthropic.events import Heading, write_response
+from callsmith.wire.anthropic.events import MessagesHeading, write_response
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.extensions import ToolEvent
 from callsmith.wire.openai.mcp import mcp_name
@@ -48,7 +48,7 @@ from tests.wire.blocks import (
 from tests.wire.drawn import ARGUMENTS, WORDS
 
 FAR = mcp_name("files", "read")
-RUNNING = Heading("msg_1", "m", mcp_tools={"files_read": ("files", "read"), "now": ("clock", "now")})
+RUNNING = MessagesHeading("msg_1", "m", mcp_tools={"files_read": ("files", "read"), "now": ("clock", "now")})
 
 # Requests
 

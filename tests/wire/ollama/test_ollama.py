@@ -15,7 +15,7 @@ from callsmith.core.ports import ModelInfo, WeightsInfo
 from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call, Choice, Message, Output, Request, Sampling, Tool, Usage
 from callsmith.wire.model_list import ListedModel, write_tag
-from callsmith.wire.ollama.events import Heading, LineReader, LineWriter, write_response
+from callsmith.wire.ollama.events import LineReader, LineWriter, OllamaHeading, write_response
 from callsmith.wire.ollama.requests import OllamaRequest, read_chat, read_generate, write_chat, write_error
 from tests.effort import tries
 from tests.wire.drawn import CALLS, DECISIONS, bodies
@@ -30,9 +30,9 @@ def read(**body: Any) -> Request:
     return read_chat({"model": "m", "messages": HI, **body}).request
 
 
-def heading(chat: bool = True) -> Heading:
+def heading(chat: bool = True) -> OllamaHeading:
     ticks = iter(range(10, 10_000, 10))
-    return Heading("m", "2026-01-01T00:00:00Z", lambda: next(ticks), 0, chat)
+    return OllamaHeading("m", "2026-01-01T00:00:00Z", lambda: next(ticks), 0, chat)
 
 
 # What is read

@@ -9,13 +9,13 @@ from hypothesis import given
 from callsmith.core.errors import ModelError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Call, Usage
-from callsmith.wire.openai.chat_events import ChunkWriter, EventReader, Heading, write_response
+from callsmith.wire.openai.chat_events import ChatHeading, ChunkWriter, EventReader, write_response
 from tests.wire.drawn import answers
 
-HEADING = Heading("chatcmpl-1", "m", 1)
+HEADING = ChatHeading("chatcmpl-1", "m", 1)
 
 
-def chunks_of(events: list[ModelEvent], heading: Heading = HEADING) -> list[dict[str, Any]]:
+def chunks_of(events: list[ModelEvent], heading: ChatHeading = HEADING) -> list[dict[str, Any]]:
     writer = ChunkWriter(heading)
     return [chunk for event in events for chunk in writer.write(event)] + writer.close()
 
@@ -27,7 +27,7 @@ def events_of(chunks: list[Any]) -> list[ModelEvent]:
 
 @given(answers())
 def test_events_survive_the_way_there_and_back(events: list[ModelEvent]):
-    chunks = chunks_of(events, Heading("i", "m", 1, include_usage=True))
+    chunks = chunks_of(events, ChatHeading("i", "m", 1, include_usage=True))
     assert events_of(json.loads(json.dumps(chunks))) == events
 
 
@@ -60,7 +60,7 @@ def deltas(chunks: list[dict[str, Any]]) -> list[Any]:
 @pytest.mark.req("R118")
 def test_chunks_come_in_the_order_and_shape_clients_count_on():
     events: list[ModelEvent] = [Thought("hm"), Text("so"), *ONE_CALL]
-    chunks = chunks_of(events, Heading("i", "m", 1, include_usage=True))
+    chunks = chunks_of(events, ChatHeading("i", "m", 1, include_usage=True))
     assert deltas(chunks) == [
         {"role": "assistant", "content": ""},
         {"reasoning_content": "hm", "reasoning": "hm"},
@@ -107,7 +107,7 @@ def test_an_answer_that_just_ends_is_ended():
 
 @pytest.mark.req("R120")
 def test_who_asked_with_functions_is_answered_with_a_function_call():
-    heading = Heading("i", "m", 1, legacy=True)
+    heading = ChatHeading("i", "m", 1, legacy=True)
     events = [*ONE_CALL[:-1], CallReady(1, Call("add", {}, "c2")), ONE_CALL[-1]]
     assert deltas(chunks_of(events, heading)) == [
         {"role": "assistant", "content": ""},
@@ -176,6 +176,6 @@ def test_an_error_in_the_stream_is_raised():
 
 
 def test_thoughts_that_are_not_wanted_are_not_shown():
-    heading = Heading("i", "m", 0, shows_thoughts=False)
+    heading = ChatHeading("i", "m", 0, shows_thoughts=False)
     whole = write_response([Thought("hm"), Text("so"), Stopped("stop")], heading)
     assert whole["choices"][0]["message"] == {"role": "assistant", "content": "so", "refusal": None}

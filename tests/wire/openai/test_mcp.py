@@ -26,7 +26,7 @@ from callsmith.wire.openai.mcp import (
 )
 from callsmith.wire.openai.mcp_events import ListedTools, McpEvent, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest, read_request, write_request
-from callsmith.wire.openai.responses_events import Heading
+from callsmith.wire.openai.responses_events import ResponsesHeading
 
 SERVERS = [
     McpServer("files"),
@@ -168,7 +168,7 @@ SHOWN = {"files_read": ("files", "read"), "files_erase": ("files", "erase")}
 
 
 def sent_for(events: list[McpEvent], asked: dict[str, Call] | None = None) -> tuple[list[Any], Any]:
-    writer = McpWriter(Heading("resp_1", "m", 5, {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}))
+    writer = McpWriter(ResponsesHeading("resp_1", "m", 5, {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}))
     writer.set_tools(SHOWN)
     writer.set_approvals(asked or {})
     sent = [one for event in events for one in writer.write(event)]
@@ -218,7 +218,7 @@ def test_a_call_that_was_asked_about_names_its_approval_and_says_what_was_asked(
 
 
 def test_a_call_that_is_cut_off_is_incomplete():
-    writer = McpWriter(Heading("resp_1", "m", 5))
+    writer = McpWriter(ResponsesHeading("resp_1", "m", 5))
     writer.set_tools(SHOWN)
     sent = writer.write(ToolStarted(Call("files_read", {"path": "a"}, "c1")))
     sent += writer.cancel()

@@ -12,7 +12,7 @@ from callsmith.core.events import CallReady, Report, Stopped, Unenforced
 from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Call, ChoicePolicy, Message, Output, Request, Usage
 from callsmith.wire.openai.chat import ChatRequest, read_request, write_request
-from callsmith.wire.openai.chat_events import ChunkWriter, EventReader, Heading, write_response
+from callsmith.wire.openai.chat_events import ChatHeading, ChunkWriter, EventReader, write_response
 from callsmith.wire.openai.common import write_error
 
 HI = [{"role": "user", "content": "hi"}]
@@ -167,7 +167,7 @@ TOLD = {
 
 def test_a_report_stands_in_the_response_and_beside_the_end_of_a_stream_and_is_read_back():
     events = [CallReady(0, Call("add", {}, "c1")), Stopped("calls", Usage(1, 2), REPORT)]
-    heading = Heading("chatcmpl-1", "m", 1, include_usage=True)
+    heading = ChatHeading("chatcmpl-1", "m", 1, include_usage=True)
     assert write_response(events, heading)["callsmith"] == TOLD
     writer, reader = ChunkWriter(heading), EventReader()
     chunks = [chunk for event in events for chunk in writer.write(event)] + writer.close()
@@ -177,7 +177,7 @@ def test_a_report_stands_in_the_response_and_beside_the_end_of_a_stream_and_is_r
 
 
 def test_where_there_is_nothing_to_tell_nothing_is_told():
-    assert "callsmith" not in write_response([Stopped("stop")], Heading("chatcmpl-1", "m", 1))
+    assert "callsmith" not in write_response([Stopped("stop")], ChatHeading("chatcmpl-1", "m", 1))
     assert REPORT + Report(REPORT.unenforced[:1], 2, ("call",), decision=CallDecision(False, 0, 1)) == Report(
         REPORT.unenforced, 3, ("empty", "call"), steps=REPORT.steps, decision=REPORT.decision
     )

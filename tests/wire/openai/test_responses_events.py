@@ -25,15 +25,15 @@ from callsmith.core.events import (
 from callsmith.core.values import Call, Message, Usage
 from callsmith.wire.openai.common import write_failure
 from callsmith.wire.openai.responses import read_request
-from callsmith.wire.openai.responses_events import EventReader, EventWriter, Heading, write_response
+from callsmith.wire.openai.responses_events import EventReader, EventWriter, ResponsesHeading, write_response
 from tests.effort import tries
 from tests.wire.drawn import answers
 from tests.wire.openai.test_responses import call, messages
 
-HEADING = Heading("resp_1", "m", 1, read_request({"model": "m", "input": "hi"}).repeated)
+HEADING = ResponsesHeading("resp_1", "m", 1, read_request({"model": "m", "input": "hi"}).repeated)
 
 
-def sent_for(events: list[ModelEvent], heading: Heading = HEADING) -> list[dict[str, Any]]:
+def sent_for(events: list[ModelEvent], heading: ResponsesHeading = HEADING) -> list[dict[str, Any]]:
     writer = EventWriter(heading)
     return [one for event in events for one in writer.write(event)] + writer.close()
 
@@ -201,7 +201,7 @@ def test_an_answer_that_fails_or_is_cancelled_ends_every_item_it_has_begun():
 
 
 def test_a_call_in_a_namespace_is_given_back_in_it():
-    heading = Heading("resp_1", "m", 1, {}, {"crm__sub": ("crm", "sub")})
+    heading = ResponsesHeading("resp_1", "m", 1, {}, {"crm__sub": ("crm", "sub")})
     sent = sent_for([CallReady(0, Call("crm__sub", {}, "c1")), Stopped("calls")], heading)
     (item,) = sent[-1]["response"]["output"]
     assert (item["name"], item["namespace"]) == ("sub", "crm")

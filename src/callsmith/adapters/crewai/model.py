@@ -25,7 +25,7 @@ _USABLE = 0.85  # of the context, as CrewAI counts it for every model
 
 
 @dataclass(slots=True)
-class _Asked:
+class _LLMCall:
     """One call of the LLM: what is asked, for whom, and the answer so far."""
 
     messages: list[Any]
@@ -49,9 +49,9 @@ class CallsmithLLM(BaseLLM):
     _asked: AskedModel = PrivateAttr()
 
     def __init__(self, model: str | Model, *, options: Options = Options(), **settings: Any) -> None:
-        asked = AskedModel(model, options)
-        super().__init__(model=asked.name, **settings)
-        self._asked = asked
+        lazy_model = AskedModel(model, options)
+        super().__init__(model=lazy_model.name, **settings)
+        self._asked = lazy_model
 
     def supports_function_calling(self) -> bool:
         """Calls come as calls, and not as text."""
@@ -65,7 +65,7 @@ class CallsmithLLM(BaseLLM):
         """The tokens of the prompt, counted by the model; estimated where it cannot count."""
         try:
             return wait_for(
-                self._asked.count(self._body(_Asked(self._format_messages(messages), tools, None, {}, response_model)))
+                self._asked.count(self._body(_LLMCall(self._format_messages(messages), tools, None, {}, response_model)))
             )
         except UsageError:
             return super().get_input_tokens_count(messages, tools, response_model)
@@ -76,17 +76,17 @@ class CallsmithLLM(BaseLLM):
 
     def call(self, *args: Any, **kwargs: Any) -> Any:
         """The answer: a text, a value of `response_model`, the calls, or what the function of the first call returns."""
-        with self._asking(*args, **kwargs) as asked:
-            for event in iterate(self._events(asked)):
-                self._take(asked, event)
-            return self._finish(asked)
+        with self._asking(*args, **kwargs) as llm_call:
+            for event in iterate(self._events(llm_call)):
+                self._take(llm_call, event)
+            return self._finish(llm_call)
 
     async def acall(self, *args: Any, **kwargs: Any) -> Any:
         """The same, for async crews."""
-        with self._asking(*args, **kwargs) as asked:
-            async for event in self._events(asked):
-                self._take(asked, event)
-            return self._finish(asked)
+        with self._asking(*args, **kwargs) as llm_call:
+            async for event in self._events(llm_call):
+                self._take(llm_call, event)
+            return self._finish(llm_call)
 
     @contextmanager
     def _asking(
@@ -98,7 +98,7 @@ class CallsmithLLM(BaseLLM):
         from_task: Any = None,
         from_agent: Any = None,
         response_model: type[BaseModel] | None = None,
-    ) -> Iterator[_Asked]:
+    ) -> Iterator[_LLMCall]:
         """What is asked, from its beginning to its end."""
         with llm_call_context():
             origin = {"from_task": from_task, "from_agent": from_agent}
@@ -106,57 +106,57 @@ class CallsmithLLM(BaseLLM):
             formatted = self._format_messages(messages)
             self._invoke_before_llm_call_hooks(formatted, from_agent)
             try:
-                yield _Asked(formatted, tools, available_functions, origin, response_model)
+                yield _LLMCall(formatted, tools, available_functions, origin, response_model)
             except Exception as error:  # CrewAI's listeners are told of whatever goes wrong
                 self._emit_call_failed_event(error=str(error), **origin)
                 raise
 
-    def _events(self, asked: _Asked) -> AsyncIterator[ModelEvent]:
-        return self._asked.stream(self._body(asked), seconds=self.timeout)
+    def _events(self, llm_call: _LLMCall) -> AsyncIterator[ModelEvent]:
+        return self._asked.stream(self._body(llm_call), seconds=self.timeout)
 
-    def _body(self, asked: _Asked) -> dict[str, Any]:
+    def _body(self, llm_call: _LLMCall) -> dict[str, Any]:
         """The body of the chat completion that is asked for."""
         own = {name: getattr(self, name) for name in _SETTINGS if getattr(self, name) is not None}
-        body: dict[str, Any] = {**own, **self.additional_params, "messages": asked.messages}
+        body: dict[str, Any] = {**own, **self.additional_params, "messages": llm_call.messages}
         if self.stop_sequences:
             body["stop"] = self.stop_sequences
-        if asked.tools:
-            body["tools"] = asked.tools
-        if asked.response_model is not None:
-            schema = {"name": asked.response_model.__name__, "schema": asked.response_model.model_json_schema()}
+        if llm_call.tools:
+            body["tools"] = llm_call.tools
+        if llm_call.response_model is not None:
+            schema = {"name": llm_call.response_model.__name__, "schema": llm_call.response_model.model_json_schema()}
             body["response_format"] = {"type": "json_schema", "json_schema": schema}
         return body
 
-    def _take(self, asked: _Asked, event: ModelEvent) -> None:
-        asked.answer.add(event)
+    def _take(self, llm_call: _LLMCall, event: ModelEvent) -> None:
+        llm_call.answer.add(event)
         if not self._effective_stream():
             return
         match event:
             case Text(text) | Unreadable(text):
-                self._emit_stream_chunk_event(text, call_type=LLMCallType.LLM_CALL, **asked.origin)
+                self._emit_stream_chunk_event(text, call_type=LLMCallType.LLM_CALL, **llm_call.origin)
             case Thought(text):
-                self._emit_thinking_chunk_event(text, **asked.origin)
+                self._emit_thinking_chunk_event(text, **llm_call.origin)
             case _:
                 pass
 
-    def _finish(self, asked: _Asked) -> Any:
-        answer, usage = asked.answer, write_usage(asked.answer.usage)
+    def _finish(self, llm_call: _LLMCall) -> Any:
+        answer, usage = llm_call.answer, write_usage(llm_call.answer.usage)
         self._track_token_usage_internal(usage)
         calls = [write_call(call) for call in answer.calls]
         text = "".join(answer.text)
         if not calls:
-            text = self._invoke_after_llm_call_hooks(asked.messages, text, asked.origin["from_agent"])
+            text = self._invoke_after_llm_call_hooks(llm_call.messages, text, llm_call.origin["from_agent"])
         self._emit_call_completed_event(
             response=calls or text,
             call_type=LLMCallType.TOOL_CALL if calls else LLMCallType.LLM_CALL,
-            messages=asked.messages,
+            messages=llm_call.messages,
             usage=usage,
             finish_reason=answer.reason,
-            **asked.origin,
+            **llm_call.origin,
         )
-        if calls and asked.functions:
+        if calls and llm_call.functions:
             first = answer.calls[0]
-            return self._handle_tool_execution(first.name, dict(first.arguments), asked.functions, **asked.origin)
+            return self._handle_tool_execution(first.name, dict(first.arguments), llm_call.functions, **llm_call.origin)
         if calls:
             return calls
-        return text if asked.response_model is None else asked.response_model.model_validate_json(text)
+        return text if llm_call.response_model is None else llm_call.response_model.model_validate_json(text)

@@ -47,8 +47,8 @@ class CallsmithTool(BaseTool):
 
     def __init__(self, callable_tool: CallableTool, decide: Decide | None = None, **kwargs: Any) -> None:
         tool = callable_tool.tool
-        shown = {"name": tool.name, "description": tool.description, "args_schema": arguments_class(tool)}
-        super().__init__(**{**shown, "cache_function": lambda *_: tool.idempotent and not tool.side_effects, **kwargs})
+        fields = {"name": tool.name, "description": tool.description, "args_schema": arguments_class(tool)}
+        super().__init__(**{**fields, "cache_function": lambda *_: tool.idempotent and not tool.side_effects, **kwargs})
         self._callable = callable_tool
         self._decide = decide
 

@@ -44,9 +44,9 @@ class AskedModel:
 
         The guards that the model is known to need are those it has behind the server. After `seconds`, it is a `TimedOut`.
         """
-        asked = read_request(body)
-        model = await asyncio.to_thread(self._open, asked.model)
-        events = guarded(model).stream(asked.request)
+        chat = read_request(body)
+        model = await asyncio.to_thread(self._open, chat.model)
+        events = guarded(model).stream(chat.request)
         if seconds is not None:
             events = with_deadline(events, asyncio.get_running_loop().time() + seconds)
         try:
@@ -58,11 +58,11 @@ class AskedModel:
 
     async def count(self, body: Mapping[str, Json]) -> int:
         """The tokens of the prompt that such a body becomes."""
-        asked = read_request(body)
-        count = model_info(await asyncio.to_thread(self._open, asked.model)).count
+        chat = read_request(body)
+        count = model_info(await asyncio.to_thread(self._open, chat.model)).count
         if count is None:
             raise UsageError(f"{self.name} cannot count tokens")
-        return await count(asked.request)
+        return await count(chat.request)
 
     async def close(self) -> None:
         """Close what was opened here; a model that was given stays open."""

@@ -115,10 +115,10 @@ class _Arguments(BaseModel):
 
 def arguments_class(tool: Tool) -> type[BaseModel]:
     """A class whose JSON Schema is the tool's, and which takes whatever arguments there are."""
-    made = create_model(f"{tool.name}_arguments", __base__=_Arguments, __doc__=tool.description)
+    model = create_model(f"{tool.name}_arguments", __base__=_Arguments, __doc__=tool.description)
 
     def model_json_schema(*_: Any, **__: Any) -> dict[str, Any]:
         return deepcopy(dict(tool.parameters))  # some frameworks change it
 
-    made.model_json_schema = model_json_schema
-    return made
+    model.model_json_schema = model_json_schema
+    return model

@@ -30,23 +30,23 @@ def write_request(*needed: ConfirmationNeeded) -> dict[str, Any]:
 
 def read_decisions(response: Any, needed: Sequence[ConfirmationNeeded]) -> list[Decision]:
     """The decisions on these questions, in their order. One question may also be answered by its decision alone."""
-    given = _mapping(response, "an answer")
-    decisions = cast("list[Any]", given["decisions"]) if isinstance(given.get("decisions"), list) else [given]
+    fields = _mapping(response, "an answer")
+    decisions = cast("list[Any]", fields["decisions"]) if isinstance(fields.get("decisions"), list) else [fields]
     if len(decisions) != len(needed):
         raise UsageError(f"{len(needed)} calls wait for a decision, and {len(decisions)} decisions came", field="decisions")
-    return [read_decision(decision, one.call.name) for decision, one in zip(decisions, needed, strict=True)]
+    return [read_decision(decision, question.call.name) for decision, question in zip(decisions, needed, strict=True)]
 
 
 def read_decision(decision: Any, name: str) -> Decision:
     """One decision on a call of the tool of this name."""
-    given = _mapping(decision, "a decision")
-    match given.get("type"):
+    fields = _mapping(decision, "a decision")
+    match fields.get("type"):
         case "approve":
             return Approved()
         case "reject":
-            return Denied(str(given.get("message") or ""))
+            return Denied(str(fields.get("message") or ""))
         case "edit":
-            edited = _mapping(given.get("edited_action"), "edited_action")
+            edited = _mapping(fields.get("edited_action"), "edited_action")
             if edited.get("name", name) != name:
                 raise UsageError(f"the call of {name} cannot become one of {edited['name']}: only its arguments can be edited")
             return Approved(cast("dict[str, Json]", _mapping(edited.get("args"), "edited_action.args")))

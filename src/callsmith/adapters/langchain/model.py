@@ -53,7 +53,7 @@ class ChunkBuilder(CallWriter, AnswerWriter):
     def add(self, event: ModelEvent) -> list[AIMessageChunk]:
         if isinstance(event, Unreadable) and event.index in self._ids:
             self._reasons[self._ids[event.index]] = event
-        return [AIMessageChunk(**made) for made in self.write(event)]
+        return [AIMessageChunk(**fields) for fields in self.write(event)]
 
     def finish(self, result: ChatResult) -> ChatResult:
         """The whole answer, with the text and the reason of each call that could not be read."""
@@ -141,8 +141,8 @@ class ChatCallsmith(BaseChatModel):
         return {"model": self._asked.name, **self._settings()}
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
-        named = {"model": self._asked.name, **kwargs}
-        return {**super()._get_ls_params(stop=stop or self.stop, **named), "ls_provider": "callsmith"}
+        params = {"model": self._asked.name, **kwargs}
+        return {**super()._get_ls_params(stop=stop or self.stop, **params), "ls_provider": "callsmith"}
 
     def close(self) -> None:
         """Close the model, if it was opened here."""
@@ -168,10 +168,10 @@ class ChatCallsmith(BaseChatModel):
 
         Where a call is required, the answer is one that fits its schema. `strict` holds calls to their schemas under "auto" too.
         """
-        written = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
+        definitions = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
         if tool_choice is not None:
-            kwargs["tool_choice"] = _write_choice(tool_choice, [tool["function"]["name"] for tool in written])
-        return self.bind(tools=written, **kwargs)
+            kwargs["tool_choice"] = _write_choice(tool_choice, [tool["function"]["name"] for tool in definitions])
+        return self.bind(tools=definitions, **kwargs)
 
     def with_structured_output(
         self,
@@ -195,8 +195,8 @@ class ChatCallsmith(BaseChatModel):
             raise UsageError(f"with_structured_output knows no {next(iter(kwargs))!r}", field=next(iter(kwargs)))
         wanted: dict[str, Any] = {"type": "json_object"}
         if method == "json_schema":
-            named = {"name": "answer", "schema": _json_schema(schema), "strict": bool(strict)}
-            wanted = {"type": "json_schema", "json_schema": named}
+            answer_schema = {"name": "answer", "schema": _json_schema(schema), "strict": bool(strict)}
+            wanted = {"type": "json_schema", "json_schema": answer_schema}
         traced = {"kwargs": {"method": method}, "schema": schema}
         model = self.bind(response_format=wanted, ls_structured_output_format=traced)
         parser: Any = JsonOutputParser()
@@ -273,16 +273,16 @@ class ChatCallsmith(BaseChatModel):
 
 
 def _write_messages(messages: list[BaseMessage]) -> list[dict[str, Any]]:
-    written: list[dict[str, Any]] = []
+    entries: list[dict[str, Any]] = []
     for message in convert_to_messages(messages):
         if isinstance(message, AIMessage):
             thoughts, message = _split_reasoning(message)
-            written += convert_to_openai_messages([message])
+            entries += convert_to_openai_messages([message])
             if thoughts:
-                written[-1]["reasoning_content"] = thoughts
+                entries[-1]["reasoning_content"] = thoughts
         else:
-            written += convert_to_openai_messages([message])
-    return written
+            entries += convert_to_openai_messages([message])
+    return entries
 
 
 def _split_reasoning(message: AIMessage) -> tuple[str, AIMessage]:

@@ -49,10 +49,10 @@ class CallsmithTool(BaseTool):
 
     def __init__(self, callable_tool: CallableTool, **kwargs: Any) -> None:
         tool = callable_tool.tool
-        shown = {"name": tool.name, "description": tool.description, "args_schema": dict(tool.parameters)}
+        fields = {"name": tool.name, "description": tool.description, "args_schema": dict(tool.parameters)}
         hints = {"side_effects": tool.side_effects, "idempotent": tool.idempotent, "source": tool.source}
         super().__init__(
-            **{**shown, "response_format": "content_and_artifact", "handle_tool_error": True, "metadata": hints, **kwargs}
+            **{**fields, "response_format": "content_and_artifact", "handle_tool_error": True, "metadata": hints, **kwargs}
         )
         self._callable = callable_tool
 
@@ -63,8 +63,8 @@ class CallsmithTool(BaseTool):
         call = self._callable.call(arguments)
         try:
             return await self._follow(call, None)
-        except ConfirmationRequired as asked:
-            decision = _ask(asked)
+        except ConfirmationRequired as question:
+            decision = _ask(question)
         try:
             return await self._follow(call, decision)
         except ConfirmationRequired as changed:
@@ -86,15 +86,15 @@ class CallsmithTool(BaseTool):
         return self._callable.text(result), result.content
 
 
-def _ask(asked: ConfirmationRequired) -> Decision:
+def _ask(question: ConfirmationRequired) -> Decision:
     """A person's decision, for which the graph is interrupted. The graph runs the tool again, from the start, to go on."""
     try:
         from langgraph.types import interrupt
 
-        answer = interrupt(write_request(asked.needed))
+        answer = interrupt(write_request(question.needed))
     except (ModuleNotFoundError, RuntimeError, KeyError) as error:  # there is no graph here to interrupt, or LangGraph itself
-        raise asked from error
-    return read_decisions(answer, [asked.needed])[0]
+        raise question from error
+    return read_decisions(answer, [question.needed])[0]
 
 
 def from_langchain(*tools: BaseTool, on_artifact: Callable[[str, Any], None] | None = None) -> Functions:

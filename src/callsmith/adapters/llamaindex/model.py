@@ -118,15 +118,15 @@ class CallsmithLLM(FunctionCallingLLM):
         tool_required: bool = False,
         **kwargs: Any,
     ) -> dict[str, Any]:
-        asked = _user(user_msg) if isinstance(user_msg, str) else [user_msg] if user_msg else []
-        written = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
-        for tool in written if self.strict else ():
+        question = _user(user_msg) if isinstance(user_msg, str) else [user_msg] if user_msg else []
+        definitions = [tool.metadata.to_openai_tool(skip_length_check=True) for tool in tools]
+        for tool in definitions if self.strict else ():
             tool["function"]["strict"] = True
-        offered: dict[str, Any] = {"tools": written, "parallel_tool_calls": allow_parallel_tool_calls} if written else {}
+        offered: dict[str, Any] = {"tools": definitions, "parallel_tool_calls": allow_parallel_tool_calls} if definitions else {}
         choice = kwargs.pop("tool_choice", None) or ("required" if tool_required else None)
-        if choice is not None and written:
+        if choice is not None and definitions:
             offered["tool_choice"] = choice
-        return {"messages": [*(chat_history or []), *asked], **offered, **kwargs}
+        return {"messages": [*(chat_history or []), *question], **offered, **kwargs}
 
     def get_tool_calls_from_response(
         self, response: ChatResponse, error_on_no_tool_call: bool = True, **kwargs: Any
@@ -173,22 +173,22 @@ _ROLES = {"chatbot": "assistant", "model": "assistant", "function": "tool"}  # w
 def write_message(message: ChatMessage) -> dict[str, Any]:
     """A message as it stands in the body of a chat completion."""
     role = _ROLES.get(message.role.value, message.role.value)
-    written: dict[str, Any] = {"role": role, "content": _write_content(message)}
+    fields: dict[str, Any] = {"role": role, "content": _write_content(message)}
     if thoughts := "".join(block.content or "" for block in message.blocks if isinstance(block, ThinkingBlock)):
-        written["reasoning_content"] = thoughts
+        fields["reasoning_content"] = thoughts
     if calls := [_write_call(block) for block in message.blocks if isinstance(block, ToolCallBlock)]:
-        written["tool_calls"] = calls
+        fields["tool_calls"] = calls
     for key in ("tool_call_id", "name"):
         if message.additional_kwargs.get(key):
-            written[key] = message.additional_kwargs[key]
-    return written
+            fields[key] = message.additional_kwargs[key]
+    return fields
 
 
 def _write_content(message: ChatMessage) -> Any:
-    shown: list[Any] = [block for block in message.blocks if not isinstance(block, ThinkingBlock | ToolCallBlock)]
-    if all(isinstance(block, TextBlock) for block in shown):
-        return "\n".join(block.text for block in shown)
-    return [_write_part(block) for block in shown]
+    blocks: list[Any] = [block for block in message.blocks if not isinstance(block, ThinkingBlock | ToolCallBlock)]
+    if all(isinstance(block, TextBlock) for block in blocks):
+        return "\n".join(block.text for block in blocks)
+    return [_write_part(block) for block in blocks]
 
 
 def _write_part(block: Any) -> dict[str, Any]:

@@ -95,8 +95,8 @@ class CallsmithDetector(host.BaseFormatDetector):  # pyright: ignore[reportUntyp
             return None
         fields = for_sglang(grammar)
         if fields.unenforced:
-            left = ", ".join(f"{path or '#'} {keyword}" for path, keyword in fields.unenforced)
-            _log.warning("these keywords of tool schemas are not enforced by the grammar: %s", left)
+            unenforced = ", ".join(f"{path or '#'} {keyword}" for path, keyword in fields.unenforced)
+            _log.warning("these keywords of tool schemas are not enforced by the grammar: %s", unenforced)
         if "structural_tag" in fields.body:
             return host.StructuralTag.model_validate(json.loads(fields.body["structural_tag"]))
         return host.StructuralTag.model_validate(
@@ -212,4 +212,4 @@ def _write_deltas(calls: Sequence[CallDelta]) -> Iterator[str]:
 def _read_deltas(pieces: Sequence[str]) -> tuple[str, list[CallDelta]]:
     """The text and the calls out of what `_write_deltas` has written."""
     text = "".join(pieces)
-    return _HANDED.sub("", text), [CallDelta(**json.loads(found)) for found in _HANDED.findall(text) if found]
+    return _HANDED.sub("", text), [CallDelta(**json.loads(fields)) for fields in _HANDED.findall(text) if fields]

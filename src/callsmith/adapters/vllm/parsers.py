@@ -242,8 +242,8 @@ def _structured_outputs(grammar: Grammar) -> Mapping[str, Any]:
     def make() -> RequestFields:
         fields = for_vllm(grammar)
         if fields.unenforced:
-            left = ", ".join(f"{path or '#'} {keyword}" for path, keyword in fields.unenforced)
-            _log.warning("these keywords of tool schemas are not enforced by the grammar: %s", left)
+            unenforced = ", ".join(f"{path or '#'} {keyword}" for path, keyword in fields.unenforced)
+            _log.warning("these keywords of tool schemas are not enforced by the grammar: %s", unenforced)
         return fields
 
     return _fields.get_or_make((grammar,), make).body["structured_outputs"]

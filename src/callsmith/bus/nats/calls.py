@@ -207,9 +207,9 @@ class OutgoingCalls:
         number, now = str(next(self._numbers)), asyncio.get_running_loop().time()
         # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
         request_id = f"{envelope.request_id}-{number}"
-        written = write_envelope(envelope)
-        written.update(added, request_id=request_id, timestamp=time.time())
-        payload = encode(written)
+        message = write_envelope(envelope)
+        message.update(added, request_id=request_id, timestamp=time.time())
+        payload = encode(message)
         if len(payload) > self._connection.most_bytes:
             most = self._connection.most_bytes
             raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")

@@ -66,9 +66,9 @@ def read_announcement(payload: bytes, counts: Callable[[str], bool]) -> Announce
         offers = data.array("offers") or ()
         if len(offers) > MOST_OFFERS:
             raise data.error("offers", f"at most {MOST_OFFERS}")
-        found = tuple((offer_digest(item), item) for item in map(read_descriptor, offers))
+        digested = tuple((offer_digest(item), item) for item in map(read_descriptor, offers))
         revision, at = data.integer("revision", 0) or 0, data.number("at") or 0.0
-        return Announcement(node, revision, at, found, data.flag("gone") or False)
+        return Announcement(node, revision, at, digested, data.flag("gone") or False)
     except (CallsmithError, TypeError, ValueError, RecursionError) as error:
         raise BusError("bad_request", f"this is no announcement: {error}") from error
 

@@ -66,12 +66,12 @@ class RevocationFile:
 
     def _read(self) -> frozenset[tuple[str, str]]:
         try:
-            found = self._path.stat()
+            stat = self._path.stat()
         except FileNotFoundError:
             return self._revoked  # what was once revoked stays so
         except OSError as error:
             raise BusError("internal_error", f"the revocations cannot be read: {error.strerror or error}") from error
-        state = (found.st_ino, found.st_size, found.st_mtime_ns)
+        state = (stat.st_ino, stat.st_size, stat.st_mtime_ns)
         if state != self._state:
             with self._lock:
                 self._revoked, self._state = self._parse(), state

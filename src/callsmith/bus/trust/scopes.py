@@ -82,9 +82,9 @@ def _is_at_most(value: int | None, most: int | None) -> bool:
 def write_scope(scope: Scope) -> dict[str, Json]:
     """The scope as JSON; what bounds nothing is left out."""
     constraints = {name: list(values) for name, values in scope.params_constraints.items()}
-    written: dict[str, Json] = {name: getattr(scope, name) for name in SCOPE_FIELDS}
-    written |= {"capabilities": list(scope.capabilities), "params_constraints": constraints}
-    return {name: value for name, value in written.items() if value}
+    fields: dict[str, Json] = {name: getattr(scope, name) for name in SCOPE_FIELDS}
+    fields |= {"capabilities": list(scope.capabilities), "params_constraints": constraints}
+    return {name: value for name, value in fields.items() if value}
 
 
 def read_scope(value: Json) -> Scope:

@@ -112,9 +112,9 @@ def _sign(identity: Identity, token: Token) -> Token:
         payload["parent"] = token.parent.text
     data = json.dumps(payload, separators=(",", ":")).encode()
     text = PREFIX + _JWS.encode(data, identity.private_key, "EdDSA", dict(_HEADER))
-    made = read_token(text)
-    check_links(made)
-    return made
+    signed = read_token(text)
+    check_links(signed)
+    return signed
 
 
 def _new_id(now: float) -> str:
@@ -171,10 +171,10 @@ def _read_object(data: bytes) -> dict[str, Json]:
 
 
 def _without_duplicates(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         raise ValueError("a name stands twice in an object")
-    return found
+    return members
 
 
 def _text(payload: Mapping[str, Json], name: str) -> str:

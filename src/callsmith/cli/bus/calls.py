@@ -35,15 +35,15 @@ def list_offers(context: typer.Context) -> None:
         async with connect(settings) as bus:
             return list(bus.offers())
 
-    found = sorted(asyncio.run(offers()), key=lambda one: (one.node, one.descriptor.name, one.descriptor.version))
-    for node in dict.fromkeys(item.node for item in found):
+    listed = sorted(asyncio.run(offers()), key=lambda offer: (offer.node, offer.descriptor.name, offer.descriptor.version))
+    for node in dict.fromkeys(item.node for item in listed):
         echo(node)
-        for one in found:
-            if one.node == node:
-                params = "".join(f" {name}={json.dumps(value)}" for name, value in one.descriptor.params.items())
-                shown = f"  {one.descriptor.reference:34} {one.descriptor.description}{params if len(params) < 120 else ''}"
-                echo(shown.replace("\n", " "))
-    if not found:
+        for offer in listed:
+            if offer.node == node:
+                params = "".join(f" {name}={json.dumps(value)}" for name, value in offer.descriptor.params.items())
+                line = f"  {offer.descriptor.reference:34} {offer.descriptor.description}{params if len(params) < 120 else ''}"
+                echo(line.replace("\n", " "))
+    if not listed:
         echo("Nothing is offered.", err=True)
 
 
@@ -65,16 +65,16 @@ def call_capability(
         name, version = parse_reference(capability)
     except BusError as error:
         raise UsageError(error.message) from error
-    given = _parse_body(body)
+    content = _parse_body(body)
     authority = authority_with(token, settings)
 
     async def run() -> None:
         async with connect(settings, name) as bus:
             if not stream:
-                answer = await bus.call(name, version, given, session_id=session, timeout=timeout, authority=authority)
+                answer = await bus.call(name, version, content, session_id=session, timeout=timeout, authority=authority)
                 echo(json.dumps(answer, ensure_ascii=False))
                 return
-            async for frame in bus.stream(name, version, given, session_id=session, timeout=timeout, authority=authority):
+            async for frame in bus.stream(name, version, content, session_id=session, timeout=timeout, authority=authority):
                 echo(encode_frame(frame).decode())
                 frame.raise_error()
 
@@ -124,8 +124,8 @@ async def _chat(
     console = Console(highlight=False)
     approver, transcript = Approver(console, yes), Transcript(console)
     async with connect(settings, "llm.chat") as bus:
-        found = bus_tools(bus, tools)
-        toolset = Confirmed(found) if found else None
+        bus_toolset = bus_tools(bus, tools)
+        toolset = Confirmed(bus_toolset) if bus_toolset else None
         context, waiting = Context(authority=authority), list[ConfirmationNeeded]()
         while True:
             waiting.clear()
@@ -139,8 +139,8 @@ async def _chat(
             if not waiting:
                 return
             decisions = await asyncio.to_thread(approver.decide, waiting)
-            asked = {needed.call.id: needed.tool for needed in waiting if needed.tool is not None}
-            context = replace(context, decisions=decisions, asked=asked)
+            questions = {needed.call.id: needed.tool for needed in waiting if needed.tool is not None}
+            context = replace(context, decisions=decisions, asked=questions)
 
 
 def _parse_body(text: str) -> dict[str, Any]:

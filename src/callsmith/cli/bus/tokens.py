@@ -81,12 +81,12 @@ def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it 
         state = "expired" if read.exp <= time.time() else "valid, if its first issuer is trusted"
     except BusError as error:
         state = f"invalid: {error.message}"
-    shown = [
+    links = [
         {"id": link.jti, "issuer": link.iss, "subject": link.sub, "audience": link.aud, "scope": write_scope(link.scope)}
         | {"valid_from": _date(link.nbf), "expires": _date(link.exp)}
         for link in read.links()
     ]
-    echo_json({"state": state, "links": shown})
+    echo_json({"state": state, "links": links})
 
 
 @tokens_app.command("revoke", cls=IdentityCommand, epilog=example("callsmith bus token revoke 01JD3M8ZQ4V6T0K9XW5R2C7HNP"))
@@ -103,9 +103,9 @@ def revoke_token(
     from callsmith.bus.trust.tokens import PREFIX
     from callsmith.server.parts.bus.node import revocation_file
 
-    given = _text(token)
-    kind = "issuer" if is_node_id(given) else "token"
-    id = _read(given).jti if given.startswith(PREFIX) else given
+    text = _text(token)
+    kind = "issuer" if is_node_id(text) else "token"
+    id = _read(text).jti if text.startswith(PREFIX) else text
     RevocationFile(revocation_file(bus_settings(context))).revoke(kind, id)
     echo(f"revoked: {kind} {id}")
 
@@ -117,14 +117,14 @@ def _date(seconds: int) -> str:
         return str(seconds)
 
 
-def _text(given: str) -> str:
-    return sys.stdin.read().strip() if given == "-" else given
+def _text(argument: str) -> str:
+    return sys.stdin.read().strip() if argument == "-" else argument
 
 
-def _read(given: str) -> "Token":
+def _read(argument: str) -> "Token":
     from callsmith.bus.trust.tokens import read_token
 
     try:
-        return read_token(_text(given))
+        return read_token(_text(argument))
     except BusError as error:
         raise UsageError(error.message) from error

@@ -100,29 +100,29 @@ def chat(
     from callsmith.tools.mcp.elicitation import ClientFeatures
     from callsmith.tools.wrap import Confirmed, Merged
 
-    given = settings_of(context)
-    llm, mcp = given.llm, given.mcp
-    asked = () if no_tools else servers(mcp)
-    nothing = no_tools or (asked and llm.tools is None)
+    options = settings_of(context)
+    llm, mcp = options.llm, options.mcp
+    configured = () if no_tools else servers(mcp)
+    nothing = no_tools or (configured and llm.tools is None)
     toolset = Confirmed(Functions() if nothing else load_toolset(llm.tools or "demo"))
     sampling = Sampling(max_tokens=max_tokens, temperature=temperature)
     # The guards stand around the model already.
     settings: ConversationOptions = {"choice": _choice(tool_choice), "sampling": sampling, "guards": ()}
-    recorder = TraceFile(given.log.trace) if given.log.trace else None
+    recorder = TraceFile(options.log.trace) if options.log.trace else None
     console = Console(highlight=False)
-    open_one = partial(_open, given, console)
+    open_one = partial(_open, options, console)
     spec = llm.model or default_model()
     current = CurrentModel(spec, open_one(spec))
     approver = Approver(console, yes)
     features = ClientFeatures(approver.answer, current)
     with asyncio.Runner() as runner, ExitStack() as stack:
         stack.callback(lambda: runner.run(current.opened.close()))
-        host = stack.enter_context(opened_host(asked, features, runner))
+        host = stack.enter_context(opened_host(configured, features, runner))
         runner.run(wait_until_started(host))
         if failed := [status for status in host.status() if status.state == "failed"]:
             raise Unavailable(f"the MCP server {failed[0].name} has failed: {failed[0].error}", hint='Or set it to "disabled".')
-        offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if asked else toolset
-        setup = ChatSetup(open_one, alias_of, offered, llm.tools_budget, given.guards, settings, system, save, recorder)
+        offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if configured else toolset
+        setup = ChatSetup(open_one, alias_of, offered, llm.tools_budget, options.guards, settings, system, save, recorder)
         session = ChatSession(setup, current, console, approver, runner)
         if prompt is not None:
             session.take_up()

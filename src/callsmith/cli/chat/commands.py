@@ -29,8 +29,8 @@ def is_command(line: str) -> bool:
 
 def run_command(session: "ChatSession", line: str) -> None:
     """Run the command of a line. An UnknownName if there is none of that name: it says which one may have been meant."""
-    found = _COMMAND.fullmatch(line)
-    name, argument = (found[1], found[2] or "") if found else (line, "")
+    command = _COMMAND.fullmatch(line)
+    name, argument = (command[1], command[2] or "") if command else (line, "")
     if name not in COMMANDS:
         raise UnknownName("command", name, COMMANDS)
     COMMANDS[name].run(session, argument.strip())

@@ -105,15 +105,15 @@ class ChatSession:
         """Say what the chat is with, and what was said last in a conversation that is continued."""
         tools = f"{len(self.tool_names)} tools" if self.tool_names else "no tools"
         self.tell(f"{self.current.spec}, {tools}. /help lists the commands, Ctrl-D leaves.")
-        said = self.conversation.messages
-        if not said:
+        messages = self.conversation.messages
+        if not messages:
             return
-        self.tell(f"Going on with {self.setup.save} ({len(said)} messages).")
-        asked = next((message.content for message in reversed(said) if message.role == "user"), "")
+        self.tell(f"Going on with {self.setup.save} ({len(messages)} messages).")
+        question = next((message.content for message in reversed(messages) if message.role == "user"), "")
         transcript = Transcript(self.console)
-        self.tell(f"\n> {asked}")
-        if said[-1].role == "assistant" and said[-1].content:
-            transcript.show(Text(said[-1].content))
+        self.tell(f"\n> {question}")
+        if messages[-1].role == "assistant" and messages[-1].content:
+            transcript.show(Text(messages[-1].content))
         transcript.end()
 
     def forget(self) -> None:
@@ -144,8 +144,8 @@ class ChatSession:
     def _show_tools(self) -> None:
         """Choose the tools that the model is shown; it has to search for the rest."""
         guards = None if self.setup.has_guards else ()
-        shown = limit_shown_tools(self.current.opened, self.setup.tools, ToolCosts(), self.setup.tools_budget, guards=guards)
-        self.model, self.toolset = self.runner.run(shown)
+        narrowing = limit_shown_tools(self.current.opened, self.setup.tools, ToolCosts(), self.setup.tools_budget, guards=guards)
+        self.model, self.toolset = self.runner.run(narrowing)
         self.tool_names = tuple(tool.name for tool in self.runner.run(self.toolset.tools()))
 
     def _begin(self, instructions: str = "") -> Conversation:
@@ -167,9 +167,9 @@ class ChatSession:
     def _show(self, events: AsyncIterator[RunEvent]) -> None:
         async def show() -> None:
             transcript, running = Transcript(self.console), set[str]()
-            async with closing(await self._record(events)) as shown:
+            async with closing(await self._record(events)) as recorded:
                 with StatusLine(self.console, self._describe_wait) as status:
-                    async for event in shown:
+                    async for event in recorded:
                         if isinstance(event, Started):
                             continue
                         status.clear()

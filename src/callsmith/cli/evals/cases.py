@@ -18,10 +18,10 @@ def find_cases(file: Path | None, categories: Sequence[str], *, with_conversatio
     several turns, which take long."""
     if file is None:
         return load_cases(_fetch_benchmark(), categories or ([*SINGLE_TURN, *MULTI_TURN] if with_conversations else SINGLE_TURN))
-    found = [case for case in read_cases(file) if not categories or case.category in categories]
-    if not found:
+    cases = [case for case in read_cases(file) if not categories or case.category in categories]
+    if not cases:
         raise UsageError(f"{file} has no case of {', '.join(categories)}", field="categories")
-    return found
+    return cases
 
 
 @contextmanager

@@ -60,7 +60,7 @@ def check(
         return
     if not url:
         raise UsageError("the address of a server is missing: callsmith check http://127.0.0.1:8000/v1", field="url")
-    shown = _Progress(Console(highlight=False, soft_wrap=True), verbose)
+    progress = _Progress(Console(highlight=False, soft_wrap=True), verbose)
     checking = run.check(
         url,
         key=key,
@@ -70,18 +70,18 @@ def check(
         repeat=repeat,
         tokens=tokens,
         seconds=seconds,
-        on_start=shown.start,
-        on_finding=shown.found,
+        on_start=progress.start,
+        on_finding=progress.found,
     )
     interrupted = False
     try:
         report = asyncio.run(checking)
     except KeyboardInterrupt:
-        if shown.report is None:
+        if progress.report is None:
             raise
-        report, interrupted = shown.report, True
+        report, interrupted = progress.report, True
         report.stopped = "interrupted"
-    shown.end(report)
+    progress.end(report)
     if as_json is not None:
         as_json.write_text(in_json(reports.as_json(report), 2), "utf-8")
     if junit is not None:
@@ -105,8 +105,8 @@ class _Progress:
 
     def start(self, report: "Report") -> None:
         self.report = report
-        told = f"{report.server} at {report.url}, model {report.model[:100]}: {len(report.planned)} probes"
-        self._say(f"{told}, {', '.join(report.dialects)}")
+        title = f"{report.server} at {report.url}, model {report.model[:100]}: {len(report.planned)} probes"
+        self._say(f"{title}, {', '.join(report.dialects)}")
         if self._console.is_terminal:
             self._status = self._console.status("")
             self._status.start()
@@ -127,8 +127,8 @@ class _Progress:
             self._say(*explained(self.report, finding)[:2])
         if self._status is not None:
             done = len(self.report.findings)
-            left = self.report.seconds / done * (len(self.report.planned) - done)
-            self._status.update(f"{done} of {len(self.report.planned)}, about {_spell(left)} left; {finding.name}")
+            remaining = self.report.seconds / done * (len(self.report.planned) - done)
+            self._status.update(f"{done} of {len(self.report.planned)}, about {_spell(remaining)} left; {finding.name}")
 
     def end(self, report: "Report") -> None:
         from callsmith.evals.check.report import explained, summary

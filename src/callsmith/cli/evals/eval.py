@@ -77,8 +77,8 @@ def evaluate(
 
     setups = read_setups(setup or ["default"])
     listed = split_names(ids)
-    found = find_cases(cases, split_names(categories), with_conversations=bool(listed))
-    chosen = sample(found, per_category=QUICK if quick and per_category is None else per_category, ids=listed, seed=seed)
+    available = find_cases(cases, split_names(categories), with_conversations=bool(listed))
+    chosen = sample(available, per_category=QUICK if quick and per_category is None else per_category, ids=listed, seed=seed)
     settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(**engine, format=format, live=settings.concurrency)
     with open_records(out) as records:
@@ -99,12 +99,12 @@ def compare_setups(
     from callsmith.evals.scores.report import comparison_table
     from callsmith.evals.scores.scores import compare
 
-    found = compare(read_records(out), first, second)
-    echo(f"{found.second} against {found.first}, {found.overall.n} cases")
-    print_rows(*comparison_table(found))
+    comparison = compare(read_records(out), first, second)
+    echo(f"{comparison.second} against {comparison.first}, {comparison.overall.n} cases")
+    print_rows(*comparison_table(comparison))
     if show_ids:
-        echo(f"gained: {', '.join(found.gains) or 'none'}")
-        echo(f"lost: {', '.join(found.losses) or 'none'}")
+        echo(f"gained: {', '.join(comparison.gains) or 'none'}")
+        echo(f"lost: {', '.join(comparison.losses) or 'none'}")
 
 
 @app.command("report", epilog=example("callsmith eval report --out eval-results"))
@@ -131,14 +131,14 @@ def _models(specs: list[str] | None) -> dict[str, str]:
     from callsmith.core.errors import UsageError
     from callsmith.models.weights.catalogue import default_model
 
-    found: dict[str, str] = {}
+    models: dict[str, str] = {}
     for text in specs or [default_model()]:
-        named = _NAMED.fullmatch(text)
-        name, spec = (named[1], named[2]) if named else (alias_of(text), text)
-        if name in found:
+        pair = _NAMED.fullmatch(text)
+        name, spec = (pair[1], pair[2]) if pair else (alias_of(text), text)
+        if name in models:
             raise UsageError(f"two models are called {name!r}: write --model OTHER={spec}", field="model")
-        found[name] = spec
-    return found
+        models[name] = spec
+    return models
 
 
 async def _evaluate(
@@ -189,10 +189,10 @@ async def _ask_model(
     model = open_model(spec, options)
     try:
         describe_setups(records, setups, model.info, described or spec, settings.max_tokens)
-        known = [found for case in cases for label in setups if (found := records.done(case, label))]
+        known = [record for case in cases for label in setups if (record := records.done(case, label))]
         prompted = partial(with_tool_prompt, model, spec, options) if isinstance(model, LocalModel) else None
-        with EvalProgress(list(setups), len(cases), known) as shown:
-            await Runner(model, setups, records, checker, settings, prompted).run(cases, shown.add)
+        with EvalProgress(list(setups), len(cases), known) as progress:
+            await Runner(model, setups, records, checker, settings, prompted).run(cases, progress.add)
     finally:
         await model.close()
 

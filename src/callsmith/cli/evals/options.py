@@ -32,9 +32,9 @@ def with_engine_options(command: Callable[..., None]) -> Callable[..., None]:
     own = [parameter for parameter in signature(command).parameters.values() if parameter.name != "engine"]
 
     @wraps(command)
-    def run(**given: Any) -> None:
-        engine = {option.name.partition(".")[2]: given.pop(name) for name, option in options.items()}
-        command(**given, engine=engine)
+    def run(**arguments: Any) -> None:
+        engine = {option.name.partition(".")[2]: arguments.pop(name) for name, option in options.items()}
+        command(**arguments, engine=engine)
 
     run.__signature__ = Signature([*own, *(make_parameter(name, option) for name, option in options.items())])  # pyright: ignore[reportAttributeAccessIssue]
     return run

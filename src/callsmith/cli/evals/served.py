@@ -22,8 +22,8 @@ async def served(spec: str, options: "Options") -> AsyncGenerator[str, None]:
     port = _free_port()
     flags = {item.flag.names[0]: item.name.partition(".")[2] for item in options_in("engine", EngineOptions)}
     flags |= {"--concurrency": "live", "--format": "format"}
-    given = {flag: getattr(options, name) for flag, name in flags.items()}
-    words = [word for flag, value in given.items() if value is not None for word in (flag, str(value))]
+    values = {flag: getattr(options, name) for flag, name in flags.items()}
+    words = [word for flag, value in values.items() if value is not None for word in (flag, str(value))]
     process = await asyncio.create_subprocess_exec(
         *(sys.executable, "-m", "callsmith", "serve", "--model", spec, "--port", str(port), *words),
         stdout=asyncio.subprocess.DEVNULL,

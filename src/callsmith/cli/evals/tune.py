@@ -82,10 +82,10 @@ def tune(
     with open_records(out) as records:
         info = asyncio.run(_ask(model, options, setups, chosen, records, settings, store=store))
     answered = {prompt: [record for record in records.all() if record.setup == f"{name}/{prompt}"] for prompt in names}
-    found = choose(answered, expects)
-    _show(found, name, out)
+    tuning = choose(answered, expects)
+    _show(tuning, name, out)
     if store:
-        _store(found, name, info)
+        _store(tuning, name, info)
 
 
 def _tool_prompts(chosen: str) -> list[str]:
@@ -184,9 +184,9 @@ async def _ask_all(
 
     waiting = await _say_how_long(runner, [case for case in cases if missing(case)], missing, settings.concurrency)
     if waiting:
-        known = [found for case in cases for label in setups if (found := records.done(case, label))]
-        with EvalProgress(list(setups), len(cases), known, with_scores=False) as shown:
-            await runner.run(waiting, shown.add)
+        known = [record for case in cases for label in setups if (record := records.done(case, label))]
+        with EvalProgress(list(setups), len(cases), known, with_scores=False) as progress:
+            await runner.run(waiting, progress.add)
 
 
 async def _say_how_long(runner: "Runner", cases: "list[Case]", missing: "Callable[[Case], int]", at_once: int) -> "list[Case]":
@@ -204,9 +204,9 @@ async def _say_how_long(runner: "Runner", cases: "list[Case]", missing: "Callabl
         if seconds > SHORT or at_once <= TRIAL:
             break
     if cases and answered:
-        left = seconds / len(answered) * sum(map(missing, cases))
+        remaining = seconds / len(answered) * sum(map(missing, cases))
         ways = max(map(missing, cases))
-        echo(f"About {_duration(left)} for {len(cases)} more cases in {ways} way{'s' if ways > 1 else ''}", err=True)
+        echo(f"About {_duration(remaining)} for {len(cases)} more cases in {ways} way{'s' if ways > 1 else ''}", err=True)
     return cases
 
 
@@ -217,23 +217,23 @@ def _duration(seconds: float) -> str:
     return f"{round(seconds / 60)} minutes" if seconds < 90 * 60 else f"{seconds / 3600:.1f} hours"
 
 
-def _show(found: "Tuning", name: str, out: Path) -> None:
+def _show(tuning: "Tuning", name: str, out: Path) -> None:
     from callsmith.cli.evals.cases import print_rows
     from callsmith.evals.scores.report import comparison_table
     from callsmith.evals.scores.tuning import against_template, preset_lines, ways_table, write_tuning
 
-    echo(f"{name}, tuned on {found.tuned_on} cases; on the {found.held_out} others:")
-    print_rows(*ways_table(found))
-    for comparison in against_template(found)[:1]:
+    echo(f"{name}, tuned on {tuning.tuned_on} cases; on the {tuning.held_out} others:")
+    print_rows(*ways_table(tuning))
+    for comparison in against_template(tuning)[:1]:
         echo(f"{comparison.second} against {comparison.first}:")
         print_rows(*comparison_table(comparison))
-    echo_lines("\n".join(preset_lines(found)))
-    echo(f"{write_tuning(out, name, found)} has all ways, records.jsonl every answer", err=True)
+    echo_lines("\n".join(preset_lines(tuning)))
+    echo(f"{write_tuning(out, name, tuning)} has all ways, records.jsonl every answer", err=True)
 
 
-def _store(found: "Tuning", name: str, info: "ModelInfo") -> None:
+def _store(tuning: "Tuning", name: str, info: "ModelInfo") -> None:
     from callsmith.models.weights.measured import Measured, store_measured
 
-    scores = {prompt: way["held_out"] for prompt, way in found.as_json()["ways"].items()}
-    kept = Measured(name, auto_guarded=True, tool_prompt=found.best.prompt, threshold=found.best.threshold, scores=scores)
+    scores = {prompt: way["held_out"] for prompt, way in tuning.as_json()["ways"].items()}
+    kept = Measured(name, auto_guarded=True, tool_prompt=tuning.best.prompt, threshold=tuning.best.threshold, scores=scores)
     echo(f"kept in {store_measured(info.name, info.weights.size, kept)}", err=True)

@@ -37,11 +37,11 @@ def _starting(names: Iterable[str], incomplete: str) -> list[str]:
 def _paths(incomplete: str, suffix: str) -> list[str]:
     folder, slash, start = incomplete.rpartition("/")
     try:
-        found = sorted(Path(folder + slash or ".").iterdir())
+        paths = sorted(Path(folder + slash or ".").iterdir())
     except OSError:
         return []
-    shown = [path for path in found if path.name.startswith(start) and not path.name.startswith(".")]
-    return [f"{folder}{slash}{path.name}{'/' * path.is_dir()}" for path in shown if path.is_dir() or path.suffix == suffix]
+    matching = [path for path in paths if path.name.startswith(start) and not path.name.startswith(".")]
+    return [f"{folder}{slash}{path.name}{'/' * path.is_dir()}" for path in matching if path.is_dir() or path.suffix == suffix]
 
 
 # By the full name of the setting whose option it is.

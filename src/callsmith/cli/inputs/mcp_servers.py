@@ -30,23 +30,23 @@ ASKS = (
 )
 
 
-def servers(given: "Mcp") -> tuple[ServerConfig, ...]:
+def servers(mcp: "Mcp") -> tuple[ServerConfig, ...]:
     """The servers of a configuration file, and the one of a command; trusted as far as the options say."""
-    if given.args and not given.command:
+    if mcp.args and not mcp.command:
         raise UsageError("--mcp-args goes with --mcp-command, which is missing", field="mcp.args")
-    for name, value in (("trust", given.trust), ("allow", given.allow)):
-        if value and not (given.command or given.config):
+    for name, value in (("trust", mcp.trust), ("allow", mcp.allow)):
+        if value and not (mcp.command or mcp.config):
             raise UsageError(f"--mcp-{name} goes with --mcp-config or --mcp-command, and both are missing", field=f"mcp.{name}")
-    found = load_servers(Path(given.config), os.environ) if given.config else ()
-    one = (ServerConfig(ONE, given.command, given.args),) if given.command else ()
-    return tuple(_allowed(server, given) for server in (*found, *one))
+    configured = load_servers(Path(mcp.config), os.environ) if mcp.config else ()
+    from_command = (ServerConfig(ONE, mcp.command, mcp.args),) if mcp.command else ()
+    return tuple(_allowed(server, mcp) for server in (*configured, *from_command))
 
 
-def _allowed(server: ServerConfig, given: "Mcp") -> ServerConfig:
+def _allowed(server: ServerConfig, mcp: "Mcp") -> ServerConfig:
     """The server, with what the options allow. A tool is meant by its own name, and by one with the server's before it."""
-    names = dict.fromkeys(name for item in given.allow for name in (item, item.removeprefix(f"{server.name}_")))
+    names = dict.fromkeys(name for item in mcp.allow for name in (item, item.removeprefix(f"{server.name}_")))
     free: list[tuple[str, Verdict]] = [(name, "auto") for name in names]
-    return replace(server, trust=server.trust or given.trust, approval=(*free, *server.approval))
+    return replace(server, trust=server.trust or mcp.trust, approval=(*free, *server.approval))
 
 
 def asking(servers: Sequence[ServerConfig]) -> list[str]:

@@ -75,8 +75,8 @@ def named_format(name: str | None, file: Path | None) -> str | None:
         return name
     from callsmith.models.plugins import register_file
 
-    made = register_file(file)
-    return name or made.name
+    registered = register_file(file)
+    return name or registered.name
 
 
 def register_user_files(llm: "Llm") -> str | None:

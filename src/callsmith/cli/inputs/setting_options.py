@@ -119,11 +119,11 @@ def settings_of(context: typer.Context) -> "Settings":
 def make_parameter(name: str, setting: SettingOption, is_repeatable: bool = False) -> inspect.Parameter:
     """The parameter of a command that stands for the option of a setting."""
     flag, default = setting.flag, setting.default
-    shown = f" Default: {default:g}." if isinstance(default, float) else f" Default: {default}."
+    default_text = f" Default: {default:g}." if isinstance(default, float) else f" Default: {default}."
     is_bool = setting.type is bool
     option = typer.Option(
         *flag.names,
-        help=flag.help if is_bool or default in (None, ()) else flag.help + shown,
+        help=flag.help if is_bool or default in (None, ()) else flag.help + default_text,
         show_default=False,
         min=flag.minimum,
         max=flag.maximum,
@@ -157,32 +157,32 @@ def _read_variable_whole(param: Any) -> None:
     """Take the environment variable of an option that may be given several times as one value, spaces and all."""
 
     def value(ctx: Any) -> list[str] | None:
-        found: str | None = param.resolve_envvar_value(ctx)
-        return None if found is None else [found]
+        variable: str | None = param.resolve_envvar_value(ctx)
+        return None if variable is None else [variable]
 
     param.value_from_envvar = value
 
 
-def _values(setting: SettingOption, given: Any) -> dict[str, Any]:
+def _values(setting: SettingOption, value: Any) -> dict[str, Any]:
     """The settings that an option gives values to: one, or as many as it was given with a name."""
-    if not isinstance(given, list | tuple):
-        return {setting.name: _value(setting, given)}
+    if not isinstance(value, list | tuple):
+        return {setting.name: _value(setting, value)}
     from callsmith.models.weights.disk import find_path
 
-    found: dict[str, Any] = {}
-    for text in cast("Sequence[str]", given):
-        named = None if find_path(text) else _NAMED.fullmatch(text)
-        name = f"{setting.flag.table}.{named[1]}.{setting.name.rpartition('.')[2]}" if named else setting.name
-        if name in found:
-            what = f"{named[1]!r} is given twice" if named else "give each but one a name, as NAME=VALUE"
+    values: dict[str, Any] = {}
+    for text in cast("Sequence[str]", value):
+        pair = None if find_path(text) else _NAMED.fullmatch(text)
+        name = f"{setting.flag.table}.{pair[1]}.{setting.name.rpartition('.')[2]}" if pair else setting.name
+        if name in values:
+            what = f"{pair[1]!r} is given twice" if pair else "give each but one a name, as NAME=VALUE"
             raise UsageError(f"{setting.flag.names[0]}: {what}", field=setting.name)
-        found[name] = named[2] if named else text
-    return found
+        values[name] = pair[2] if pair else text
+    return values
 
 
-def _value(setting: SettingOption, given: Any) -> Any:
+def _value(setting: SettingOption, value: Any) -> Any:
     if setting.type is bool:
         return not setting.default
     if get_origin(setting.type) is tuple:
-        return [part for part in given.split(",") if part]
-    return str(given) if setting.flag.is_file else given
+        return [part for part in value.split(",") if part]
+    return str(value) if setting.flag.is_file else value

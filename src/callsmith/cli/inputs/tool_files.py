@@ -32,8 +32,8 @@ def tools_of(value: Any) -> tuple[Tool, ...]:
         return ()
     if not isinstance(value, list):
         raise UsageError("tools must be a list", field="tools")
-    found = (_tool(entry) for entry in cast("Iterable[Any]", value))
-    return tuple({tool.name: tool for tool in found if tool}.values())
+    entries = (_tool(entry) for entry in cast("Iterable[Any]", value))
+    return tuple({tool.name: tool for tool in entries if tool}.values())
 
 
 def _tool(entry: Any) -> Tool | None:

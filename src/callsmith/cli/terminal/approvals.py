@@ -46,7 +46,7 @@ class Approver:
     def decide(self, pending: Iterable[ConfirmationNeeded]) -> dict[str, Decision]:
         """The user's decisions, by call id."""
         with self._lock:
-            return {asked.call.id: self._decide(asked) for asked in pending}
+            return {question.call.id: self._decide(question) for question in pending}
 
     async def answer(self, question: ElicitationRequest) -> ElicitationReply:
         """The user's reply to an MCP server that asks for input during a call."""
@@ -64,33 +64,33 @@ class Approver:
             self.console.out(HINT, style="yellow", highlight=False)
             return ElicitationReply("decline")
         fields = cast("Mapping[str, Mapping[str, Json]]", (question.schema or {}).get("properties") or {})
-        given: dict[str, Json] = {}
+        content: dict[str, Json] = {}
         try:
             for name, wanted in fields.items():
                 words = one_line(str(wanted.get("title") or wanted.get("description") or name))
                 if typed := input(f"  {words} [{json.dumps(wanted.get('default', ''))}]: ").strip():
-                    given[name] = _typed(typed, wanted)
+                    content[name] = _typed(typed, wanted)
             agreed = input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes")
-            return ElicitationReply("accept", given) if agreed else ElicitationReply("decline")
+            return ElicitationReply("accept", content) if agreed else ElicitationReply("decline")
         except (EOFError, KeyboardInterrupt):
             self.console.out("")
             return ElicitationReply("cancel")
 
-    def _decide(self, asked: ConfirmationNeeded) -> Decision:
-        arguments = json.dumps(asked.call.arguments, ensure_ascii=False)
-        self.console.out(one_line(f"? {asked.call.name} {arguments}: {asked.reason}"), style="yellow", highlight=False)
+    def _decide(self, question: ConfirmationNeeded) -> Decision:
+        arguments = json.dumps(question.call.arguments, ensure_ascii=False)
+        self.console.out(one_line(f"? {question.call.name} {arguments}: {question.reason}"), style="yellow", highlight=False)
         if self.yes:
             return Approved()
         if not sys.stdin.isatty():
             self.console.out(HINT, style="yellow", highlight=False)
             return Denied(NOBODY)
         try:
-            return self._ask(asked)
+            return self._ask(question)
         except (EOFError, KeyboardInterrupt):
             self.console.out("")
             return Denied(NO_ANSWER)
 
-    def _ask(self, asked: ConfirmationNeeded) -> Decision:
+    def _ask(self, question: ConfirmationNeeded) -> Decision:
         while True:
             word, _, rest = input(QUESTION).strip().partition(" ")
             match word.lower():
@@ -101,7 +101,7 @@ class Approver:
                 case "n" | "no":
                     return Denied(rest.strip())
                 case "e" | "edit":
-                    changed = self._edit(rest, asked.call.arguments)
+                    changed = self._edit(rest, question.call.arguments)
                     if changed is not None:
                         return Approved(changed)
                 case _:

@@ -114,6 +114,6 @@ class BlockWriter:
         return Text(text, self._style) if self._style else ModelMarkdown(text)
 
     def _code(self, line: str) -> Text:
-        shown = Syntax("", self._language or "text", theme=_CODE_THEME, background_color="default").highlight(line)
-        shown.rstrip()
-        return shown
+        highlighted = Syntax("", self._language or "text", theme=_CODE_THEME, background_color="default").highlight(line)
+        highlighted.rstrip()
+        return highlighted

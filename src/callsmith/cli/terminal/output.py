@@ -56,9 +56,9 @@ def _cell(text: "str | Text") -> "Text":
 
     if isinstance(text, str):
         return Text(one_line(text, _LONGEST_CELL))
-    shown = text.copy()
-    shown.plain = one_line(text.plain, _LONGEST_CELL)
-    return shown
+    cell = text.copy()
+    cell.plain = one_line(text.plain, _LONGEST_CELL)
+    return cell
 
 
 class _TerminalFormatter(logging.Formatter):

@@ -31,8 +31,8 @@ def rows_of(console: "Console", content: "RenderableType") -> list[str]:
     with console.capture() as captured:
         console.print(content, width=max(console.width - 1, 1), highlight=False)
     rows = [row.rstrip() for row in captured.get().split("\n")]
-    written = [place for place, row in enumerate(rows) if _STYLE.sub("", row).strip()]
-    return rows[written[0] : written[-1] + 1] if written else [""]
+    filled = [place for place, row in enumerate(rows) if _STYLE.sub("", row).strip()]
+    return rows[filled[0] : filled[-1] + 1] if filled else [""]
 
 
 class LiveRows:

@@ -80,11 +80,11 @@ class RunStorage:
 
     async def _put(self, saved: Saved, approvals: Sequence[Approval], *, durable: bool, through_outage: bool = False) -> None:
         runs = [] if self.paused is None else [replace(self.paused, saved=saved)]
-        for written in await self._approvals.write(*runs, *approvals, durable=durable, through_outage=through_outage):
-            if isinstance(written, PausedRun):
-                self.paused = written
-            elif written.call.id in self.approvals and self.approvals[written.call.id].id == written.id:
-                self.approvals[written.call.id] = written
+        for stored in await self._approvals.write(*runs, *approvals, durable=durable, through_outage=through_outage):
+            if isinstance(stored, PausedRun):
+                self.paused = stored
+            elif stored.call.id in self.approvals and self.approvals[stored.call.id].id == stored.id:
+                self.approvals[stored.call.id] = stored
 
 
 class ApprovalRun:

@@ -159,16 +159,16 @@ class Approvals:
 
         With `through_outage`, a store that is unreachable for a while is waited for.
         """
-        written = map(self._document, documents)
+        stored = map(self._document, documents)
         if through_outage:
-            await put_through_outage(self.store, *written, durable=durable)
+            await put_through_outage(self.store, *stored, durable=durable)
         else:
-            await self.store.put(*written, durable=durable)
+            await self.store.put(*stored, durable=durable)
         return tuple(replace(document, version=document.version + 1) for document in documents)
 
     async def write_one(self, approval: Approval) -> Approval:
-        (written,) = await self.write(approval, durable=True)
-        return cast(Approval, written)
+        (stored,) = await self.write(approval, durable=True)
+        return cast(Approval, stored)
 
     async def forget(self, run: str) -> None:
         """Delete a run that is over."""
@@ -197,21 +197,23 @@ class Approvals:
             if time.time() >= approval.expires:
                 return await self.expire(approval)
             decision = replace(decision, by=by or self.subject)
-        written = await self._settle(approval.with_decision(decision))
-        await self.audit("decided", written, by=by)
-        return written
+        decided = await self._settle(approval.with_decision(decision))
+        await self.audit("decided", decided, by=by)
+        return decided
 
     async def expire(self, approval: Approval) -> Approval:
         """Nobody has answered in time."""
-        written = await self._settle(approval.with_result(expired_result(approval.call)))
-        await self.audit("expired", written)
-        return written
+        expired = await self._settle(approval.with_result(expired_result(approval.call)))
+        await self.audit("expired", expired)
+        return expired
 
     async def interrupt(self, approval: Approval) -> Approval:
         """The server that ran the call was stopped."""
-        written = await self.write_one(replace(approval.with_result(interrupted_result(approval.call)), changed=approval.changed))
-        await self.audit("interrupted", written)
-        return written
+        interrupted = await self.write_one(
+            replace(approval.with_result(interrupted_result(approval.call)), changed=approval.changed)
+        )
+        await self.audit("interrupted", interrupted)
+        return interrupted
 
     async def interrupt_abandoned(self) -> None:
         """Find out which calls were running in a server that was stopped."""
@@ -268,17 +270,17 @@ class Approvals:
 
         With `unless_running`, waiting ends without them once somebody else runs one of the calls, or has run it.
         """
-        taken = set[str]()
+        leased = set[str]()
 
         async def attempt() -> bool | None:
             approvals = (await self.get(*ids)).values()
             runs = {approval.run for approval in approvals}
             is_running = any(approval.result or approval.status == "running" for approval in approvals)
-            for run in sorted(runs - taken):  # all in one order: nobody waits for a lease of somebody who waits for theirs
+            for run in sorted(runs - leased):  # all in one order: nobody waits for a lease of somebody who waits for theirs
                 if await self.leases.is_taken(run) or not await stack.enter_async_context(self.leases.take(run)):
                     break
-                taken.add(run)
-            if runs <= taken and runs == await self._runs(ids):  # none has moved meanwhile
+                leased.add(run)
+            if runs <= leased and runs == await self._runs(ids):  # none has moved meanwhile
                 return True
             return False if unless_running and is_running else None
 

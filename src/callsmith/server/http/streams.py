@@ -144,13 +144,13 @@ async def collect_items(items: AsyncIterator[T]) -> list[T]:
 async def merge_streams(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tuple[int, T]]:
     """The items of several concurrent streams as they arrive, each with the number of its stream. The first failure ends all."""
     coming: asyncio.Queue[tuple[int, T] | asyncio.Task[None]] = asyncio.Queue()
-    taken = asyncio.Semaphore(0)  # no stream is more than one item ahead of the reader
+    consumed = asyncio.Semaphore(0)  # no stream is more than one item ahead of the reader
 
     async def pump(number: int, stream: AsyncIterator[T]) -> None:
         async with closing(stream) as items:
             async for item in items:
                 coming.put_nowait((number, item))
-                await taken.acquire()
+                await consumed.acquire()
 
     pumps = [asyncio.create_task(pump(number, stream)) for number, stream in enumerate(streams)]
     for pump_task in pumps:
@@ -159,7 +159,7 @@ async def merge_streams(streams: Sequence[AsyncIterator[T]]) -> AsyncIterator[tu
         for _ in pumps:
             while not isinstance(item := await coming.get(), asyncio.Task):
                 yield item
-                taken.release()
+                consumed.release()
             item.result()
     finally:
         await cancel_all(*pumps)
@@ -240,9 +240,9 @@ class CachedFrames(Generic[E]):
         text = event.text if type(event) is Text and not event.logprobs else ""
         if text and self._around:
             return self._around[0] + encode(text) + self._around[1]
-        written = self._write(event)
-        self._around = self._frame_around_text() if text and written else None
-        return written
+        encoded = self._write(event)
+        self._around = self._frame_around_text() if text and encoded else None
+        return encoded
 
     def _frame_around_text(self) -> tuple[bytes, bytes]:
         mark = uuid4().hex

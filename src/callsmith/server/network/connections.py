@@ -134,12 +134,12 @@ class _LimitedConnection(asyncio.Protocol):
             self._timer = None
 
     def _check_reading(self, before: int | None) -> None:
-        left = self.transport.get_write_buffer_size()
-        if left == before:
+        unsent = self.transport.get_write_buffer_size()
+        if unsent == before:
             self.transport.abort()
         else:
             loop = asyncio.get_running_loop()
-            self._unread = loop.call_later(self.limits.stalled_seconds, self._check_reading, left)
+            self._unread = loop.call_later(self.limits.stalled_seconds, self._check_reading, unsent)
 
     def _stop_checking(self) -> None:
         if self._unread is not None:

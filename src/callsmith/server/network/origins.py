@@ -84,12 +84,12 @@ class OriginMiddleware:
             if method in _READING or headers.get(b"sec-fetch-site") not in _FOREIGN:
                 return None
             return _foreign("another page")
-        named = origin.decode("latin-1")
-        if named in self._origins or "*" in self._origins:
+        name = origin.decode("latin-1")
+        if name in self._origins or "*" in self._origins:
             return None
         scheme, _, address = origin.partition(b"://")
         is_own = scheme in (b"http", b"https") and address.lower() == headers.get(b"host", b"").lower()
-        return None if is_own else _foreign(named)
+        return None if is_own else _foreign(name)
 
 
 def allowed_hosts(settings: Settings) -> tuple[str, ...]:

@@ -57,10 +57,10 @@ def section_types() -> dict[str, type[Any]]:
     return {name: import_module(module).SECTION for name, module in modules.items() if find_spec(module)}
 
 
-def open_parts(settings: "Settings", given: Sequence[Part] = ()) -> tuple[Part, ...]:
+def open_parts(settings: "Settings", parts: Sequence[Part] = ()) -> tuple[Part, ...]:
     """Every part, as the settings describe it; one that is given takes the place of its like."""
     names = sorted(f"{module.name}.part" if module.ispkg else module.name for module in iter_modules(__path__))
     kinds: list[type[Part]] = [import_module(f"{__name__}.{name}").PART for name in names]
-    by_kind = {type(part): part for part in given}
+    by_kind = {type(part): part for part in parts}
     listed = tuple(by_kind.pop(kind, None) or kind.open(settings) for kind in kinds)
     return (*listed, *by_kind.values())

@@ -28,7 +28,7 @@ from callsmith.server.tools.tool_selection import (
     with_local_names,
 )
 from callsmith.wire.anthropic.common import write_error, write_failure, write_model, write_models
-from callsmith.wire.anthropic.events import EventWriter, Heading, write_response
+from callsmith.wire.anthropic.events import EventWriter, MessagesHeading, write_response
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import MessagesRequest, read_request
 from callsmith.wire.extensions import MCP, ToolOptions, ToolSource, read_extensions
@@ -64,16 +64,16 @@ def routes(service: Service) -> list[Route]:
         tools = service.tools.for_request()
         parsed = await parse_request(request, tools)
         model, sampling = parsed.body.model, parsed.body.request.sampling
-        heading = Heading(
-            f"msg_{uuid4().hex}", model, parsed.body.shows_thoughts, sampling.stop, parsed.shown, parsed.body.search_tool
+        heading = MessagesHeading(
+            f"msg_{uuid4().hex}", model, parsed.body.shows_thoughts, sampling.stop, parsed.origins, parsed.body.search_tool
         )
         answer = service.answers.with_tools(tools).events(models.get(model), parsed.body.request, parsed.options)
         events = as_model_reads(answer, service.settings.limits.result_characters)
         if parsed.body.stream:
             writer = EventWriter(heading)
             frames = CachedFrames[AnswerEvent](lambda event: _encode_events(writer.write(event)))
-            written = write_frames(events, frames.encode_event, lambda: _encode_events(writer.close()))
-            return service.stream(written, DIALECT.write_failure_frame)
+            encoded = write_frames(events, frames.encode_event, lambda: _encode_events(writer.close()))
+            return service.stream(encoded, DIALECT.write_failure_frame)
         return JsonResponse(write_response(await unless_disconnected(request.receive, collect_items(events)), heading))
 
     async def count_tokens(request: Request) -> Response:
@@ -97,7 +97,7 @@ class _LocalRequest:
 
     body: MessagesRequest
     options: ToolOptions
-    shown: Mapping[str, tuple[str, str]]
+    origins: Mapping[str, tuple[str, str]]
 
 
 def _local_request(
@@ -111,16 +111,16 @@ def _local_request(
         for server in body.servers
     }
     wanted = tuple(ToolSource(MCP + name, tuple(tool.name for tool in some)) for name, some in chosen.items())
-    shown = {tool.name: (source_label(tool), original_name(tool)) for some in chosen.values() for tool in some}
+    origins = {tool.name: (source_label(tool), original_name(tool)) for some in chosen.values() for tool in some}
     names = local_names(tools)
-    taken = {tool.name for tool in body.request.tools} | shown.keys()
-    local = {there: name for name, (_, there) in shown.items() if there not in taken}
+    used_names = {tool.name for tool in body.request.tools} | origins.keys()
+    local = {there: name for name, (_, there) in origins.items() if there not in used_names}
     request = replace(
         body.request,
         messages=tuple(with_local_names(message, names) for message in body.request.messages),
         choice=Choice(body.request.choice.mode, tuple(local.get(name, name) for name in body.request.choice.names)),
     )
-    return _LocalRequest(replace(body, request=request), replace(options, sources=wanted), shown)
+    return _LocalRequest(replace(body, request=request), replace(options, sources=wanted), origins)
 
 
 def _check(server: McpServer, tools: Iterable[Tool], addresses: Mapping[str, str]) -> None:

@@ -82,9 +82,9 @@ def routes(service: Service) -> list[Route]:
         resuming = asyncio.create_task(_resume(service, approvals, id))
         running.add(resuming)
         resuming.add_done_callback(running.discard)
-        said = await asyncio.shield(resuming)
+        answer_body = await asyncio.shield(resuming)
         now = (await approvals.get(id)).get(id, decided)
-        return JsonResponse({**_body(now, approvals.subject), "answer": said})
+        return JsonResponse({**_body(now, approvals.subject), "answer": answer_body})
 
     path = f"{PATH}/{{id}}"
     return [Route(PATH, list_approvals), Route(path, retrieve), Route(path, answer, methods=["POST"])]

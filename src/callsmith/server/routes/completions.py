@@ -36,7 +36,7 @@ from callsmith.wire.llama_server import (
     write_text,
     write_tokens,
 )
-from callsmith.wire.openai.chat_events import Heading
+from callsmith.wire.openai.chat_events import ChatHeading
 from callsmith.wire.openai.completions import CompletionWriter, read_request
 from callsmith.wire.sse import DONE, write_frame
 
@@ -57,7 +57,7 @@ def _completion_routes(service: Service) -> list[Route]:
         answers = [service.answers.complete(model, completion) for completion in seeded]
         prompts = [await _prompt_text(model, completion) for completion in parsed.completions] if parsed.echo else ()
         echoed = [prompt for prompt in prompts for _ in range(parsed.n)]
-        heading = Heading(f"cmpl-{uuid4().hex}", name, int(time.time()), parsed.include_usage)
+        heading = ChatHeading(f"cmpl-{uuid4().hex}", name, int(time.time()), parsed.include_usage)
         writer = CompletionWriter(heading, len(answers), echoed)
         if parsed.stream:
             frames = write_frames(

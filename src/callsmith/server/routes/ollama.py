@@ -19,7 +19,7 @@ from callsmith.server.http.streams import CachedFrames, JsonResponse, encode, un
 from callsmith.server.service import Service
 from callsmith.wire.extensions import read_extensions
 from callsmith.wire.model_list import write_running, write_show, write_tag
-from callsmith.wire.ollama.events import Heading, LineWriter, merge_lines, write_loaded
+from callsmith.wire.ollama.events import LineWriter, OllamaHeading, merge_lines, write_loaded
 from callsmith.wire.ollama.requests import OllamaRequest, OllamaShowFields, read_chat, read_generate, write_error, write_failure
 
 SPOKEN = "0.13.4"  # the release of Ollama whose API this is: clients look at it to know what they may send
@@ -60,8 +60,8 @@ class _Dialect:
 
     async def show(self, request: Request) -> Response:
         fields = OllamaShowFields.of(await self.service.bodies.read(request), "")
-        named = fields.model or fields.name or ""  # `name` is what it was called once
-        return JsonResponse(write_show(self.service.models.describe(self._resolve(named))))
+        name = fields.model or fields.name or ""  # `name` is what it was called once
+        return JsonResponse(write_show(self.service.models.describe(self._resolve(name))))
 
     async def version(self, _: Request) -> Response:
         return JsonResponse({"version": SPOKEN, "callsmith": version("callsmith")})
@@ -73,7 +73,7 @@ class _Dialect:
         name = self._resolve(parsed.model)
         model = service.models.get(name)
         now = datetime.now(UTC).isoformat().replace("+00:00", "Z")
-        heading = Heading(parsed.model or name, now, time.perf_counter_ns, arrived, chat)
+        heading = OllamaHeading(parsed.model or name, now, time.perf_counter_ns, arrived, chat)
         if not parsed.request.messages and parsed.stays and parsed.stay_seconds == 0 and isinstance(model, LazyModel):
             model.unload_when_idle()
             return JsonResponse(write_loaded(heading, is_loaded=False))
@@ -87,8 +87,8 @@ class _Dialect:
         if parsed.stream:
             writer = LineWriter(heading)
             lines = CachedFrames[ModelEvent](lambda event: _encode_lines(writer.write(event)))
-            written = write_frames(events, lines.encode_event, lambda: _encode_lines(writer.close()))
-            return service.stream(written, _failure_line, alive=_encode_lines([heading.line()]), media_type=_LINES)
+            encoded = write_frames(events, lines.encode_event, lambda: _encode_lines(writer.close()))
+            return service.stream(encoded, _failure_line, alive=_encode_lines([heading.line()]), media_type=_LINES)
         return JsonResponse(await unless_disconnected(request.receive, _whole(events, heading)))
 
     def _resolve(self, name: str) -> str:
@@ -98,7 +98,7 @@ class _Dialect:
         return plain if name not in known and plain in known else name
 
 
-async def _whole(events: AsyncIterator[ModelEvent], heading: Heading) -> Json:
+async def _whole(events: AsyncIterator[ModelEvent], heading: OllamaHeading) -> Json:
     """The whole answer, written while it comes: the durations are those of the model."""
     writer, lines = LineWriter(heading), list[dict[str, Json]]()
     async with closing(events) as items:

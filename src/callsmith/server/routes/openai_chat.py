@@ -28,7 +28,7 @@ from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, ToolOptions, read_extensions
 from callsmith.wire.model_list import QUERY, write_codex_models
 from callsmith.wire.openai.chat import ChatRequest, read_request
-from callsmith.wire.openai.chat_events import ChoicesWriter, ChunkWriter, Heading, write_choices, write_response
+from callsmith.wire.openai.chat_events import ChatHeading, ChoicesWriter, ChunkWriter, write_choices, write_response
 from callsmith.wire.sse import DONE, write_frame
 
 # What other servers have and this one has not.
@@ -45,7 +45,7 @@ def routes(service: Service) -> list[Route]:
         chat = replace(chat, model=service.models.resolve(chat.model))
         options, session = read_extensions(body)
         model_request = replace(chat.request, session=session)
-        heading = Heading(
+        heading = ChatHeading(
             f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy, chat.shows_thoughts
         )
         extensions = AnswerExtensions(options.shows_events)
@@ -57,13 +57,13 @@ def routes(service: Service) -> list[Route]:
             cached = CachedFrames[AnswerEvent](lambda event: encode_frames(_chunks(event, writer, extensions)))
             frames = write_frames(events, cached.encode_event, lambda: _encode_end(writer.close()))
             return service.stream(frames, OPENAI.write_failure_frame)
-        said: list[ModelEvent] = []
+        model_events: list[ModelEvent] = []
         for event in await unless_disconnected(request.receive, collect_items(events)):
             if isinstance(event, TOOL_EVENTS):
                 extensions.add(event)
             else:
-                said.append(event)
-        return JsonResponse(extensions.end(write_response(said, heading), whole=True))
+                model_events.append(event)
+        return JsonResponse(extensions.end(write_response(model_events, heading), whole=True))
 
     async def models(request: Request) -> Response:
         listed = service.models.list_visible()
@@ -100,7 +100,7 @@ def _chunks(event: AnswerEvent, writer: ChunkWriter, extensions: AnswerExtension
 
 
 async def _answer_choices(
-    service: Service, chat: ChatRequest, heading: Heading, options: ToolOptions, request: Request
+    service: Service, chat: ChatRequest, heading: ChatHeading, options: ToolOptions, request: Request
 ) -> Response:
     """The response to a request that wants several answers (`n`): all at once, each a choice with a number of its own."""
     model, sampling = service.models.get(chat.model), chat.request.sampling
@@ -108,8 +108,8 @@ async def _answer_choices(
         raise UsageError("n: the server's own tools must not run twice, so there can be only 1 answer", field="n")
     # Each with a seed of its own: the same one would make them the same.
     seeds = [None if sampling.seed is None else sampling.seed + number for number in range(chat.n)]
-    asked = [replace(chat.request, sampling=replace(sampling, seed=seed)) for seed in seeds]
-    events = merge_streams([service.answers.answer(model, model_request, options) for model_request in asked])
+    requests = [replace(chat.request, sampling=replace(sampling, seed=seed)) for seed in seeds]
+    events = merge_streams([service.answers.answer(model, model_request, options) for model_request in requests])
     if chat.stream:
         writer = ChoicesWriter(heading, chat.n)
         frames = write_frames(events, lambda item: encode_frames(writer.write(*item)), lambda: _encode_end(writer.close()))

@@ -34,8 +34,8 @@ def routes(service: Service) -> list[Route]:
     async def page(request: Request) -> Response:
         return page_file(request, "docs.html")
 
-    shown = [Route("/docs", page)] if service.settings.page else []
-    return [Route("/openapi.json", document), *shown]
+    docs_page = [Route("/docs", page)] if service.settings.page else []
+    return [Route("/openapi.json", document), *docs_page]
 
 
 def write_document(routes: Iterable[BaseRoute], *, has_keys: bool) -> dict[str, Json]:
@@ -95,7 +95,7 @@ def _write_operation(at: str, operation: Operation) -> dict[str, Json]:
         content[operation.answer_media] = {"schema": term_schema(operation.answer)}
     if operation.frame is not None:
         content[operation.media] = {"schema": term_schema(operation.frame)}
-    written: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "operationId": re.sub(r"\W+", "_", at.lower()).strip("_"),
         "summary": operation.summary,
         "description": operation.about,
@@ -106,4 +106,4 @@ def _write_operation(at: str, operation: Operation) -> dict[str, Json]:
             "default": {"description": "An error.", "content": {_JSON: {"schema": term_schema(operation.error)}}},
         },
     }
-    return {name: value for name, value in written.items() if value}
+    return {name: value for name, value in fields.items() if value}

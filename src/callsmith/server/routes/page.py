@@ -83,6 +83,6 @@ def page_file(request: Request, name: str, more: Mapping[str, str] = NOTHING) ->
 def _page_files() -> dict[str, tuple[bytes, str]]:
     """The files of the page by name, each with its ETag."""
     folder = files("callsmith.server").joinpath("page")
-    shown = [file for file in folder.iterdir() if file.is_file() and file.name.rpartition(".")[2] in _TYPES]
-    contents = {file.name: file.read_bytes() for file in shown}
+    served = [file for file in folder.iterdir() if file.is_file() and file.name.rpartition(".")[2] in _TYPES]
+    contents = {file.name: file.read_bytes() for file in served}
     return {name: (content, f'"{sha256(content).hexdigest()[:32]}"') for name, content in contents.items()}

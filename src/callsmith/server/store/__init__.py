@@ -139,9 +139,9 @@ class PruningSchedule:
         self._size_between = limits.bytes // 8
         self._writes, self._size = 0, 0
 
-    def is_due(self, written: int, size: int) -> bool:
+    def is_due(self, count: int, size: int) -> bool:
         """Whether to prune now, behind a write of so many documents or entries and their characters."""
-        self._writes += written
+        self._writes += count
         self._size += size
         if self._writes < self._writes_between and self._size < self._size_between:
             return False

@@ -85,5 +85,5 @@ class AuditLog:
             self._flush_soon()
 
     def _entry(self, event: str, execution: Execution) -> Json:
-        written = {name: value for name, value in asdict(execution).items() if value not in ("", None, ())}
-        return {"event": event, **written, "trace_id": execution.trace_id or self._request_id()}
+        fields = {name: value for name, value in asdict(execution).items() if value not in ("", None, ())}
+        return {"event": event, **fields, "trace_id": execution.trace_id or self._request_id()}

@@ -191,10 +191,10 @@ class SqliteStore:
         finally:
             self._connection.rollback()  # if it is still open: SQLite may have ended it by itself
 
-    def _prune(self, written: int, size: int) -> None:
+    def _prune(self, writes: int, size: int) -> None:
         """From time to time, delete what is too old or too much."""
         limits = self._limits
-        if not self._pruning.is_due(written, size):
+        if not self._pruning.is_due(writes, size):
             return
         with self._transaction(durable=False):
             self._connection.execute("DELETE FROM documents WHERE expires <= ? OR written <= ?", (self._clock(), self._oldest()))

@@ -166,6 +166,6 @@ class StepLog:
                 yield event
 
     def _cut(self, text: str) -> str:
-        shown = cut_text(text, max(_LEAST, min(_MOST_IN_ONE, self._left)))
-        self._left -= len(shown)
-        return shown
+        excerpt = cut_text(text, max(_LEAST, min(_MOST_IN_ONE, self._left)))
+        self._left -= len(excerpt)
+        return excerpt

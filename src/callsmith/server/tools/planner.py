@@ -241,13 +241,13 @@ class ToolPlanner:
         hidden, guards = self._hidden_tools(request), None if self.settings.guards else ()
         hidden_names = {tool.name for tool in hidden}
         pinned = [JOB_RESULT, *(tool.name for tool in request.tools if tool.name not in hidden_names)]
-        shown, server_tools = await limit_shown_tools(
+        narrowed_model, server_tools = await limit_shown_tools(
             model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, hidden=hidden, guards=guards
         )
         conversation, subject = (saved.id, saved.subject) if saved else (request.session or request_id(), caller())
         return RunPlan(
             name,
-            shown,
+            narrowed_model,
             server_tools,
             replace(request, tools=offered_tools(await server_tools.tools(), request.tools)),
             Context(conversation=conversation, subject=subject, tighten=tighten, authority=self.authority_of(subject)),

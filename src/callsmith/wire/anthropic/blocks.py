@@ -104,8 +104,8 @@ def _read_assistant(fields: Fields) -> list[Message]:
 class _Round:
     """One round of the model: text, calls, and the results of those calls that ran on the server."""
 
-    said: list[str] = field(default_factory=list[str])
-    thought: list[str] = field(default_factory=list[str])
+    texts: list[str] = field(default_factory=list[str])
+    thoughts: list[str] = field(default_factory=list[str])
     calls: list[Call] = field(default_factory=list[Call])
     results: list[Message] = field(default_factory=list[Message])
     waiting: dict[str, str] = field(default_factory=dict[str, str])  # names of the server's calls without a result, by id
@@ -113,7 +113,7 @@ class _Round:
     def add(self, block: Fields) -> None:
         match block.text("type"):
             case "thinking":
-                self.thought.append(block.text("thinking") or "")
+                self.thoughts.append(block.text("thinking") or "")
             case "redacted_thinking" | "mcp_tool_listing":
                 pass  # nobody but its author can read the one, and the other is known here
             case "tool_use":
@@ -131,7 +131,7 @@ class _Round:
                 text = read_search_result(block) if kind == SEARCH_RESULT else _join(block) or failed
                 self.results.append(Message("tool", text, call_id=id, name=self.waiting.pop(id)))
             case _:
-                self.said.append(_read_text(block))
+                self.texts.append(_read_text(block))
 
     def _add_server_call(self, block: Fields, name: str) -> None:
         self.calls.append(_read_call(block, name))
@@ -140,7 +140,7 @@ class _Round:
     def messages(self) -> list[Message]:
         """The answer, and its results in the order of the calls, whichever came first."""
         places = {call.id: place for place, call in enumerate(self.calls)}
-        answer = Message.assistant("".join(self.said), reasoning="".join(self.thought), calls=self.calls)
+        answer = Message.assistant("".join(self.texts), reasoning="".join(self.thoughts), calls=self.calls)
         return [answer, *sorted(self.results, key=lambda result: places[result.call_id])]
 
 
@@ -175,20 +175,20 @@ def _read_text(block: Fields) -> str:
 
 def write_messages(messages: Sequence[Message], signed: Signed) -> list[Json]:
     """The messages that `read_messages` reads back."""
-    written: list[Json] = []
+    turns: list[Json] = []
     answering = False  # the results of one round go into one message
     for message in messages:
         if message.role == "tool":
             content = write_blocks(message) if message.images else message.content
             result = {"type": "tool_result", "tool_use_id": message.call_id, "content": content}
             if answering:
-                written[-1]["content"].append(result)
+                turns[-1]["content"].append(result)
             else:
-                written.append({"role": "user", "content": [result]})
+                turns.append({"role": "user", "content": [result]})
         else:
-            written.append({"role": message.role, "content": signed_turn(message, signed) or _write_content(message)})
+            turns.append({"role": message.role, "content": signed_turn(message, signed) or _write_content(message)})
         answering = message.role == "tool"
-    return written
+    return turns
 
 
 def _write_content(message: Message) -> Json:

@@ -44,11 +44,11 @@ def write_error(error: BaseException) -> Failure:
 
 def write_model(model: ListedModel) -> dict[str, Json]:
     """A model in the list of models, with what it can do."""
-    shown = f"{model.name} ({model.alias_of})" if model.alias_of else model.name
+    label = f"{model.name} ({model.alias_of})" if model.alias_of else model.name
     return {
         "type": "model",
         "id": model.name,
-        "display_name": shown,
+        "display_name": label,
         "created_at": model.created_at,
         "lifecycle": "active",
         "max_input_tokens": model.info.context,
@@ -76,9 +76,9 @@ def _write_capabilities(*, thinks: bool) -> dict[str, Json]:
 
 
 def write_models(models: Iterable[ListedModel]) -> dict[str, Json]:
-    written = [write_model(model) for model in models]
-    ids = [model["id"] for model in written] or [None]
-    return {"data": written, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
+    entries = [write_model(model) for model in models]
+    ids = [model["id"] for model in entries] or [None]
+    return {"data": entries, "has_more": False, "first_id": ids[0], "last_id": ids[-1]}
 
 
 def write_usage(usage: Usage) -> dict[str, Json]:

@@ -63,7 +63,7 @@ _READ_REASONS: dict[str, StopReason] = {
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class MessagesHeading:
     """What is known of an answer beforehand: its id and model, whether it shows thoughts, and the strings that stop it.
 
     `mcp_tools` are the tools whose calls are shown where they run here: the MCP server each is of, and its name there.
@@ -81,7 +81,7 @@ class Heading:
 class EventWriter(CallWriter, AnswerWriter):
     """Events to those of the stream, opened by the empty message."""
 
-    def __init__(self, heading: Heading) -> None:
+    def __init__(self, heading: MessagesHeading) -> None:
         super().__init__()
         self._heading = heading
         self._blocks = 0
@@ -171,12 +171,12 @@ class EventWriter(CallWriter, AnswerWriter):
 
     def _write_mcp_use(self, call: Call) -> list[dict[str, Json]]:
         """A call that begins to run here. Its arguments are there already."""
-        shown, is_search = self._heading.mcp_tools.get(call.name), call.name == FIND_TOOLS and self._heading.search_tool
-        if shown is None and not is_search:
+        origin, is_search = self._heading.mcp_tools.get(call.name), call.name == FIND_TOOLS and self._heading.search_tool
+        if origin is None and not is_search:
             return []
-        kind = "mcptoolu" if shown else "srvtoolu"
+        kind = "mcptoolu" if origin else "srvtoolu"
         id = self._running[call.id] = self._unique_id(call.id, f"{kind}_{self._heading.id}_{self._blocks}")
-        block = write_use(id, *shown) if shown else write_search(id, self._heading.search_tool)
+        block = write_use(id, *origin) if origin else write_search(id, self._heading.search_tool)
         started = [*self._end_text(), self._start(block)]
         return [*started, _delta(self._blocks - 1, "input_json_delta", "partial_json", call.text), _stop(self._blocks - 1)]
 
@@ -208,15 +208,15 @@ class EventWriter(CallWriter, AnswerWriter):
         ]
 
 
-def _delta(index: int, named: str, key: str, text: str) -> dict[str, Json]:
-    return {"type": "content_block_delta", "index": index, "delta": {"type": named, key: text}}
+def _delta(index: int, kind: str, key: str, text: str) -> dict[str, Json]:
+    return {"type": "content_block_delta", "index": index, "delta": {"type": kind, key: text}}
 
 
 def _stop(index: int) -> dict[str, Json]:
     return {"type": "content_block_stop", "index": index}
 
 
-def write_response(events: Iterable[ModelEvent | ToolEvent], heading: Heading) -> dict[str, Json]:
+def write_response(events: Iterable[ModelEvent | ToolEvent], heading: MessagesHeading) -> dict[str, Json]:
     """The whole message: the same stream, put together. Only a call that was cut off is text here: nobody should run it."""
     sent = EventWriter(heading).write_all(events)
     message: dict[str, Json] = sent[0]["message"]

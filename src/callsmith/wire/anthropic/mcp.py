@@ -87,23 +87,23 @@ def _with_toolset(name: str, url: str, toolset: Fields, at: str = "") -> McpServ
     enabled = standard.flag("enabled") if standard else None
     each = [(tool, configs.object(tool)) for tool in configs.data] if configs else []
     listed = None if toolset.get("tools") is None else tuple(tool.required_text("name") for tool in toolset.objects("tools"))
-    said = {tool: flag for tool, config in each if config and (flag := config.flag("enabled")) is not None}
-    return McpServer(name, url, enabled is not False, said, listed, at or toolset.path)
+    by_tool = {tool: flag for tool, config in each if config and (flag := config.flag("enabled")) is not None}
+    return McpServer(name, url, enabled is not False, by_tool, listed, at or toolset.path)
 
 
 def write_servers(servers: Iterable[McpServer]) -> tuple[list[Json], list[Json]]:
     """The servers and the toolsets that `read_servers` reads back."""
-    written: list[Json] = []
+    entries: list[Json] = []
     toolsets: list[Json] = []
     for server in servers:
-        written.append({"type": "url", "name": server.name, "url": server.url})
+        entries.append({"type": "url", "name": server.name, "url": server.url})
         toolset: dict[str, Json] = {"type": MCP_TOOLSET, "mcp_server_name": server.name}
         toolset["default_config"] = {"enabled": server.enabled}
         toolset["configs"] = {tool: {"enabled": enabled} for tool, enabled in server.configs.items()}
         if server.listed is not None:
             toolset["tools"] = [{"name": tool, "input_schema": {}} for tool in server.listed]
         toolsets.append(toolset)
-    return written, toolsets
+    return entries, toolsets
 
 
 def write_use(id: str, server: str, name: str) -> dict[str, Json]:
@@ -125,7 +125,7 @@ _VARIANTS = ("tool_search_tool_bm25", "tool_search_tool_regex")
 def read_search_tool(fields: Fields) -> str:
     """The name of the search tool that a request declares; "" if there is none."""
     types = (entry.text("type") or "" for entry in fields.objects("tools"))
-    return next((name for one in types for name in _VARIANTS if one == name or one.startswith(f"{name}_2")), "")
+    return next((name for declared in types for name in _VARIANTS if declared == name or declared.startswith(f"{name}_2")), "")
 
 
 def is_search(name: str) -> bool:
@@ -136,7 +136,7 @@ def is_search(name: str) -> bool:
 def read_search_result(block: Fields) -> str:
     """The result of a search as the model reads it."""
     content = block.required_object("content")
-    names = [(one.required_text("tool_name"), "") for one in content.objects("tool_references")]
+    names = [(reference.required_text("tool_name"), "") for reference in content.objects("tool_references")]
     if content.text("type") == "tool_search_tool_result_error":
         return f"Error: {content.text('error_message') or content.text('error_code') or 'the search has failed'}"
     return found_text(names) if names else "No tool fits."

@@ -174,17 +174,17 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
     return MessagesRequest(fields.model or "", request, fields.stream or False, thoughts, servers, read_search_tool(fields))
 
 
-def write_request(asked: MessagesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
+def write_request(messages_request: MessagesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
-    request = asked.request
+    request = messages_request.request
     first, *others = request.messages or (Message.user(""),)
     apart = first.role == "system" and bool(first.content) and bool(others)
     choice = request.choice
     allows_some = choice.mode != "none" and len(choice.names) > (choice.mode == "required")
     tools = choice.among(request.tools) if allows_some else request.tools
-    servers, toolsets = write_servers(asked.servers)
+    servers, toolsets = write_servers(messages_request.servers)
     body: dict[str, Json] = {
-        "model": asked.model,
+        "model": messages_request.model,
         "max_tokens": DEFAULT_MAX_TOKENS,
         **without_none(write_sampling(request.sampling, "max_tokens", "stop_sequences")),
         "system": first.content if apart else None,
@@ -192,25 +192,25 @@ def write_request(asked: MessagesRequest, signed: Signed = NOTHING_SIGNED) -> di
         "mcp_servers": servers or None,
         "tools": [*(write_tool(tool, _SCHEMA) for tool in tools), *toolsets] or None,
         "tool_choice": _write_choice(request) if tools or servers else None,
-        "thinking": _write_thinking(request.thinking, asked.shows_thoughts),
+        "thinking": _write_thinking(request.thinking, messages_request.shows_thoughts),
         "output_config": _write_output(request.output),
         "tool_choice_policy": request.policy,
         "call_bias": request.call_bias,
-        "stream": asked.stream or None,
+        "stream": messages_request.stream or None,
     }
     return without_none(body)
 
 
 def _write_choice(request: Request) -> Json:
     choice = request.choice
-    written: dict[str, Json] = {}
+    fields: dict[str, Json] = {}
     if choice.mode == "required" and len(choice.names) == 1:
-        written = {"type": "tool", "name": choice.names[0]}
+        fields = {"type": "tool", "name": choice.names[0]}
     elif choice.mode != "auto" or request.parallel is not None:
-        written = {"type": next(spelled for spelled, mode in _MODES.items() if mode == choice.mode)}
+        fields = {"type": next(spelled for spelled, mode in _MODES.items() if mode == choice.mode)}
     if request.parallel is not None and choice.mode != "none":
-        written["disable_parallel_tool_use"] = not request.parallel
-    return written or None
+        fields["disable_parallel_tool_use"] = not request.parallel
+    return fields or None
 
 
 def _write_thinking(thinking: bool | None, thoughts: bool) -> Json:

@@ -37,7 +37,7 @@ REASONS: Mapping[StopReason, str] = {
     "calls": "tool_calls",
     "confirmation": "confirmation_required",
 }
-_READ_REASONS: Mapping[str, StopReason] = {written: reason for reason, written in REASONS.items() if reason != "limit"}
+_READ_REASONS: Mapping[str, StopReason] = {spelling: reason for reason, spelling in REASONS.items() if reason != "limit"}
 
 
 def read_reason(text: str) -> StopReason:
@@ -56,20 +56,20 @@ class ChatBody:
 def read_chat(body: Json) -> ChatBody:
     """The request in the body of a call of llm.chat; a UsageError names the field that is wrong."""
     fields = Fields.of(body, "")
-    params, given = fields.object("params") or Fields({}), fields.required_object("input")
-    if len(given.array("tools") or ()) > MOST_TOOLS:
-        raise given.error("tools", f"there may be {MOST_TOOLS} tools")
+    params, chat_input = fields.object("params") or Fields({}), fields.required_object("input")
+    if len(chat_input.array("tools") or ()) > MOST_TOOLS:
+        raise chat_input.error("tools", f"there may be {MOST_TOOLS} tools")
     try:
-        chat = read_request({"max_tokens": 1024, **given.data, "stream": None, "model": params.text("model") or ""})
+        chat = read_request({"max_tokens": 1024, **chat_input.data, "stream": None, "model": params.text("model") or ""})
     except UsageError as error:
         where = error.field if error.field == "model" else f"input.{error.field}" if error.field else None
         raise UsageError(str(error), field=where) from error
     if not any(message.role == "user" for message in chat.request.messages):
-        raise given.error("messages", "at least one message of a user is required")
-    bindings = {entry.text("name"): entry for entry in given.objects("tools") if entry.get("bound_capability") is not None}
+        raise chat_input.error("messages", "at least one message of a user is required")
+    bindings = {entry.text("name"): entry for entry in chat_input.objects("tools") if entry.get("bound_capability") is not None}
     tools = tuple(_bound(tool, bindings[tool.name]) if tool.name in bindings else tool for tool in chat.request.tools)
-    said = given.object("confirmations") or Fields({})
-    decisions = {id: read_decision(said.required_object(id)) for id in said.data}
+    confirmations = chat_input.object("confirmations") or Fields({})
+    decisions = {id: read_decision(confirmations.required_object(id)) for id in confirmations.data}
     return ChatBody(chat.model, replace(chat.request, tools=tools), decisions)
 
 
@@ -94,18 +94,18 @@ def write_flat_tool(tool: Tool) -> dict[str, Json]:
 
 def write_bound_tool(tool: Tool) -> dict[str, Json]:
     """A tool in the flat form, with the capability that runs it where the model is, if it has one."""
-    written = write_flat_tool(tool)
+    definition = write_flat_tool(tool)
     if (binding := tool.binding) is not None:
         if replace(binding, params=()) != Binding(binding.capability, binding.version):
             raise UsageError(f"the tool {tool.name} has constants, or collects a stream: it can be run only where it was made")
-        written |= {"bound_capability": binding.capability, "bound_version": write_version(binding.version)}
-        written |= {"bound_params": list(binding.params), "side_effects": tool.side_effects}
-    return written
+        definition |= {"bound_capability": binding.capability, "bound_version": write_version(binding.version)}
+        definition |= {"bound_params": list(binding.params), "side_effects": tool.side_effects}
+    return definition
 
 
 def write_chat(model: str, request: Request) -> dict[str, Json]:
     """The body that `read_chat` reads back as the same request; whoever sends it runs the tools."""
-    given: dict[str, Json] = {
+    chat_input: dict[str, Json] = {
         "messages": [write_message(message) for message in request.messages],
         "tools": [write_flat_tool(tool) for tool in request.tools] or None,
         "tool_choice": write_choice(request.choice),
@@ -114,19 +114,19 @@ def write_chat(model: str, request: Request) -> dict[str, Json]:
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
         "call_bias": request.call_bias,
     }
-    return {"params": {"model": model} if model else {}, "input": without_none(given)}
+    return {"params": {"model": model} if model else {}, "input": without_none(chat_input)}
 
 
 def write_message(message: Message) -> dict[str, Json]:
     """A message: calls are flat, `{"id", "name", "arguments"}`."""
-    written: dict[str, Json] = {"role": message.role, "content": message.content}
+    fields: dict[str, Json] = {"role": message.role, "content": message.content}
     if message.role == "tool":
-        written |= {"tool_call_id": message.call_id, "name": message.name}
+        fields |= {"tool_call_id": message.call_id, "name": message.name}
     if message.reasoning:
-        written["reasoning"] = message.reasoning
+        fields["reasoning"] = message.reasoning
     if message.calls:
-        written["tool_calls"] = [write_flat_call(call) for call in message.calls]
-    return written
+        fields["tool_calls"] = [write_flat_call(call) for call in message.calls]
+    return fields
 
 
 def write_flat_call(call: Call) -> dict[str, Json]:
@@ -141,21 +141,21 @@ def write_meta(model: str, usage: Usage, reason: str, milliseconds: int) -> dict
 
 def passed_on(capability: str, body: Mapping[str, Json]) -> tuple[str, ...]:
     """The capabilities that whoever answers this call is to call in turn on the caller's behalf: those that its tools name."""
-    given = Fields(body).object("input")
-    if given is None:
+    chat_input = Fields(body).object("input")
+    if chat_input is None:
         return ()
     if capability == TOOLS_CALL:
-        return (write_reference(*read_target(given.data)),)
+        return (write_reference(*read_target(chat_input.data)),)
     if capability != NAME:
         return ()
-    bound = [entry for entry in given.objects("tools") if entry.text("bound_capability")]
+    bound = [entry for entry in chat_input.objects("tools") if entry.text("bound_capability")]
     targets = (parse_target(entry.text("bound_capability"), entry.get("bound_version")) for entry in bound)
     return tuple(dict.fromkeys(write_reference(*target) for target in targets))
 
 
-def read_target(given: Mapping[str, Json]) -> tuple[str, Version]:
+def read_target(call_input: Mapping[str, Json]) -> tuple[str, Version]:
     """What a call of llm.tools.call with this input is to call."""
-    return parse_target(given.get("target_capability"), given.get("target_version"))
+    return parse_target(call_input.get("target_capability"), call_input.get("target_version"))
 
 
 def read_usage(meta: Mapping[str, Json]) -> Usage:

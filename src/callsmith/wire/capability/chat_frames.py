@@ -65,9 +65,9 @@ class ChatFrameWriter(CallWriter):
                 return [Frame("reasoning", {"text": text})] if text else []
             case CallReady(index, call):
                 frames = self._frames(self.write_call(event))
-                made = {**write_flat_call(call), "id": self._ids.get(index, call.id), "index": index}
-                self._calls.append({key: value for key, value in made.items() if key != "index"})
-                return [*frames, Frame("tool_call", made)]
+                call_data = {**write_flat_call(call), "id": self._ids.get(index, call.id), "index": index}
+                self._calls.append({key: value for key, value in call_data.items() if key != "index"})
+                return [*frames, Frame("tool_call", call_data)]
             case CallArguments() | CallStarted() | Unreadable():
                 return self._frames(self.write_call(event))
             case Stopped(_, usage, report, matched):
@@ -118,8 +118,8 @@ class ChatFrameWriter(CallWriter):
         stopped = "stop_sequence" if reason == "stop" and self._matched else REASONS[reason]
         return {**write_meta(model, self.usage, stopped, milliseconds), **write_decision(self._report.decision)}
 
-    def _frames(self, written: list[dict[str, Json]]) -> list[Frame]:
-        return [Frame("token" if "text" in data else "tool_call_delta", data) for data in written]
+    def _frames(self, pieces: list[dict[str, Json]]) -> list[Frame]:
+        return [Frame("token" if "text" in data else "tool_call_delta", data) for data in pieces]
 
     def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
         self._ids[index] = self._unique_id(id, self.new_id(index))

@@ -69,11 +69,11 @@ def parse_target(capability: object, version: object = None) -> tuple[str, Versi
     """The name and the version of "rag.query@1.0", or of "rag.query" whose version, "1.0" or [1, 0], is given beside it."""
     if version is None or not isinstance(capability, str):
         return parse_reference(capability)
-    given = parse_version(".".join(map(str, cast(list[Json], version))) if isinstance(version, list) else version)
-    name, named = parse_reference(capability) if "@" in capability else (check_name(capability), given)
-    if named != given:
-        raise BusError("bad_request", f"{capability[:100]!r} is of another version than {write_version(given)}")
-    return name, given
+    beside = parse_version(".".join(map(str, cast(list[Json], version))) if isinstance(version, list) else version)
+    name, within = parse_reference(capability) if "@" in capability else (check_name(capability), beside)
+    if within != beside:
+        raise BusError("bad_request", f"{capability[:100]!r} is of another version than {write_version(beside)}")
+    return name, beside
 
 
 def write_version(version: Version) -> str:
@@ -130,12 +130,12 @@ _UNSAID = astuple(Envelope("", (0, 0)))
 
 def write_envelope(envelope: Envelope) -> dict[str, Json]:
     """The envelope as JSON; what is empty is left out."""
-    written: dict[str, Json] = {
+    fields: dict[str, Json] = {
         key: list(cast(tuple[str, ...], value)) if isinstance(value, tuple) else value
         for key, value, unsaid in zip(_KEYS, astuple(envelope), _UNSAID, strict=True)
         if value != unsaid and (value or key == "capabilities")
     }
-    return {**written, "version": write_version(envelope.version), "body": dict(envelope.body)}
+    return {**fields, "version": write_version(envelope.version), "body": dict(envelope.body)}
 
 
 def _id(fields: Fields, key: str) -> str:
@@ -173,12 +173,12 @@ def read_envelope(value: Json) -> Envelope:
     """The envelope in this JSON; a BusError bad_request says what is wrong with it."""
     try:
         fields = Fields.of(value, "")
-        said = {name: read(fields, key) for key, name, read in _OPTIONAL if key in fields.data}
+        optional = {name: read(fields, key) for key, name, read in _OPTIONAL if key in fields.data}
         return Envelope(
             check_name(fields.get("capability")),
             parse_version(fields.get("version")),
             fields.required_object("body").data,
-            **said,
+            **optional,
         )
     except UsageError as error:
         raise BusError("bad_request", str(error)) from error
@@ -203,8 +203,8 @@ def decode_envelope(data: bytes) -> Envelope | None:
     ids = (sent.request_id, sent.sender, sent.to, sent.community, sent.session_id, sent.subject, sent.trace_id)
     if not "".join((*ids, *sent.via, *sent.capabilities)).isprintable():
         return None
-    capability, version, *said = astuple(sent)
-    return Envelope(check_name(capability), parse_version(version), *said)
+    capability, version, *optional = astuple(sent)
+    return Envelope(check_name(capability), parse_version(version), *optional)
 
 
 def _read_trust(fields: Fields) -> Trust:

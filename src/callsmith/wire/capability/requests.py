@@ -66,21 +66,21 @@ def _read_call(headers: Mapping[str, str], body: Fields) -> SentCall:
         if not _NUMBER.fullmatch(timestamp):
             raise UsageError("timestamp: expected seconds since 1970", field="timestamp")
         fields["timestamp"] = float(timestamp)
-    given = body.object("envelope")
-    if given is None:
+    envelope_fields = body.object("envelope")
+    if envelope_fields is None:
         if _CAPABILITY not in headers:
             raise body.error("envelope", f"is required, or the header {_CAPABILITY}")
         sent: dict[str, Json] = {name: fields.get(name) for name in SIGNED if name != "body"}
         sent["body"] = dict(body.data)
         stream, work = body.flag("stream"), {name: value for name, value in body.data.items() if name != "stream"}
     else:
-        sent = dict(given.data)
+        sent = dict(envelope_fields.data)
         for name, value in fields.items():
             if sent.get(name) != value:
-                raise given.error(name, "a header says something else")
-        stream, work = given.flag("stream"), sent.get("body")
-    signature = _require_same(headers, _SIGNATURE, body.text("signature") if given is not None else None, "signature")
-    token = _require_same(headers, _TOKEN, given.text("token") if given is not None else None, "token")
+                raise envelope_fields.error(name, "a header says something else")
+        stream, work = envelope_fields.flag("stream"), sent.get("body")
+    signature = _require_same(headers, _SIGNATURE, body.text("signature") if envelope_fields is not None else None, "signature")
+    token = _require_same(headers, _TOKEN, envelope_fields.text("token") if envelope_fields is not None else None, "token")
     signed = signed_bytes(sent) if signature else b""
     envelope = read_envelope({**sent, "body": work, "token": token or None, "stream": stream})
     if envelope.request_id and not _REQUEST_ID.fullmatch(envelope.request_id):
@@ -89,21 +89,21 @@ def _read_call(headers: Mapping[str, str], body: Fields) -> SentCall:
 
 
 def _bus_headers(headers: Iterable[tuple[str, str]]) -> dict[str, str]:
-    found: dict[str, str] = {}
+    bus_headers: dict[str, str] = {}
     for name, value in headers:
         name = name.lower()
         if name in _FIELDS or name in (_SIGNATURE, _TOKEN):
-            if name in found:
+            if name in bus_headers:
                 raise BusError("bad_request", f"the header {name} was sent more than once")
-            found[name] = value
-    return found
+            bus_headers[name] = value
+    return bus_headers
 
 
-def _require_same(headers: Mapping[str, str], header: str, given: str | None, name: str) -> str:
+def _require_same(headers: Mapping[str, str], header: str, value: str | None, name: str) -> str:
     """What a header and the body say, if that is the same."""
-    if header in headers and given and headers[header] != given:
+    if header in headers and value and headers[header] != value:
         raise UsageError(f"{name}: a header says something else", field=name)
-    return given or headers.get(header, "")
+    return value or headers.get(header, "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,8 +150,8 @@ def read_message(value: Json) -> CallerMessage:
             case "call":
                 raise fields.error("type", "there is one call to a connection: open another one")
             case other:
-                given = f"{other[:40]!r}" if isinstance(other, str) else kind(other)
-                raise fields.error("type", f"expected ack, tool_result, confirmation or cancel, got {given}")
+                got = f"{other[:40]!r}" if isinstance(other, str) else kind(other)
+                raise fields.error("type", f"expected ack, tool_result, confirmation or cancel, got {got}")
     except UsageError as error:
         raise BusError("bad_request", str(error)) from error
 

@@ -23,7 +23,7 @@ from callsmith.wire.sampling import read_logprobs, write_logprobs
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class OllamaHeading:
     """What every line of an answer repeats. `clock` tells the nanoseconds, `arrived` when the request came; `chat`: as messages,
     and not as a plain response."""
 
@@ -34,14 +34,16 @@ class Heading:
     chat: bool = True
 
     def line(self, content: str = "", *, done: bool = False, **fields: Json) -> dict[str, Json]:
-        said = {"message": {"role": "assistant", "content": content, **fields}} if self.chat else {"response": content, **fields}
-        return {"model": self.model, "created_at": self.created_at, **said, "done": done}
+        answer = (
+            {"message": {"role": "assistant", "content": content, **fields}} if self.chat else {"response": content, **fields}
+        )
+        return {"model": self.model, "created_at": self.created_at, **answer, "done": done}
 
 
 class LineWriter(AnswerWriter):
     """Events to lines."""
 
-    def __init__(self, heading: Heading) -> None:
+    def __init__(self, heading: OllamaHeading) -> None:
         self._heading = heading
         self._began = heading.clock()
         self._first = self._began  # when the first event came
@@ -85,23 +87,23 @@ class LineWriter(AnswerWriter):
         ]
 
 
-def write_loaded(heading: Heading, *, is_loaded: bool = True) -> dict[str, Json]:
+def write_loaded(heading: OllamaHeading, *, is_loaded: bool = True) -> dict[str, Json]:
     """The answer to a request that asked nothing: the model is loaded, or unloaded."""
     return {**heading.line(done=True), "done_reason": "load" if is_loaded else "unload"}
 
 
-def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
+def write_response(events: Iterable[ModelEvent], heading: OllamaHeading) -> dict[str, Json]:
     """The whole answer of these events."""
     return merge_lines(LineWriter(heading).write_all(events), heading)
 
 
-def merge_lines(lines: Sequence[dict[str, Json]], heading: Heading) -> dict[str, Json]:
+def merge_lines(lines: Sequence[dict[str, Json]], heading: OllamaHeading) -> dict[str, Json]:
     """The whole answer: the lines of a stream, put together, so that streaming or not makes no difference."""
-    said = [line["message"] if heading.chat else line for line in lines]
-    content = "".join(part.get("content") or part.get("response") or "" for part in said)
+    parts = [line["message"] if heading.chat else line for line in lines]
+    content = "".join(part.get("content") or part.get("response") or "" for part in parts)
     besides: dict[str, Json] = {
-        "thinking": "".join(part.get("thinking") or "" for part in said),
-        "tool_calls": [call for part in said for call in part.get("tool_calls") or ()],
+        "thinking": "".join(part.get("thinking") or "" for part in parts),
+        "tool_calls": [call for part in parts for call in part.get("tool_calls") or ()],
     }
     whole = heading.line(content, done=lines[-1]["done"], **{key: value for key, value in besides.items() if value})
     logprobs = [token for line in lines for token in line.get("logprobs", ())]

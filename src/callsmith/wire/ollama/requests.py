@@ -268,14 +268,14 @@ def read_generate(body: Json) -> OllamaRequest:
     return fields.read((*system, Message.user(fields.prompt)) if fields.prompt else ())
 
 
-def write_chat(asked: OllamaRequest) -> dict[str, Json]:
+def write_chat(chat: OllamaRequest) -> dict[str, Json]:
     """The body that `read_chat` reads back as the same request. Choices of tools travel as in chat completions."""
-    request = asked.request
+    request = chat.request
     options = without_none(write_sampling(request.sampling, "num_predict"))
     output = request.output
     format = None if output is None else "json" if output == Output.json_object() else output.schema
     body: dict[str, Json] = {
-        "model": asked.model,
+        "model": chat.model,
         "messages": [_write_message(message) for message in request.messages],
         "tools": [write_function(tool) for tool in request.tools] or None,
         "tool_choice": write_choice(request.choice),
@@ -288,11 +288,11 @@ def write_chat(asked: OllamaRequest) -> dict[str, Json]:
         "options": options or None,
         **write_wanted(request.sampling.logprobs),
     }
-    return {**without_none(body), "stream": asked.stream}
+    return {**without_none(body), "stream": chat.stream}
 
 
 def _write_message(message: Message) -> dict[str, Json]:
-    written: dict[str, Json] = {
+    fields: dict[str, Json] = {
         "role": message.role,
         "content": message.content,
         "images": write_image_data(message.images),
@@ -301,7 +301,7 @@ def _write_message(message: Message) -> dict[str, Json]:
         "tool_name": message.name,
         "tool_call_id": message.call_id,
     }
-    return {key: value for key, value in written.items() if value or key == "content"}
+    return {key: value for key, value in fields.items() if value or key == "content"}
 
 
 def write_call(call: Call, number: int) -> dict[str, Json]:

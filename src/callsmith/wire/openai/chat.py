@@ -88,13 +88,13 @@ def read_choice(fields: Fields, key: str) -> Choice:
     choice = Fields.of(value, fields.at(key))
     if choice.get("specific") is not None:
         return Choice.only(choice.required_text("specific"))
-    named = choice.text("type") or "function"
-    if named in _MODES:
-        return Choice(_MODES[named])
-    if named == "allowed_tools":
+    choice_type = choice.text("type") or "function"
+    if choice_type in _MODES:
+        return Choice(_MODES[choice_type])
+    if choice_type == "allowed_tools":
         return _read_allowed(choice.object("allowed_tools") or choice)
-    if named not in ("function", "tool"):
-        raise choice.error("type", f"{named!r} is not supported")
+    if choice_type not in ("function", "tool"):
+        raise choice.error("type", f"{choice_type!r} is not supported")
     return Choice.only((choice.object("function") or choice).required_text("name"))
 
 
@@ -341,26 +341,26 @@ def write_choice(choice: Choice) -> Json:
     """What `read_choice` reads back as this choice."""
     if choice.mode == "none" or not choice.names:
         return None if choice == Choice() else choice.mode
-    named = [{"type": "function", "function": {"name": name}} for name in choice.names]
-    if choice.mode == "required" and len(named) == 1:
-        return named[0]
-    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": named}}
+    tools = [{"type": "function", "function": {"name": name}} for name in choice.names]
+    if choice.mode == "required" and len(tools) == 1:
+        return tools[0]
+    return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
 
 
 def _write_message(message: Message, signed: Signed) -> dict[str, Json]:
-    written: dict[str, Json] = {"role": message.role, "content": write_chat_content(message)}
+    fields: dict[str, Json] = {"role": message.role, "content": write_chat_content(message)}
     if message.name:
-        written["name"] = message.name
+        fields["name"] = message.name
     if message.role == "tool":
-        written["tool_call_id"] = message.call_id
+        fields["tool_call_id"] = message.call_id
     if message.reasoning:
-        written["reasoning_content"] = message.reasoning
+        fields["reasoning_content"] = message.reasoning
     if message.calls:
-        written["content"] = message.content or None
-        written["tool_calls"] = [write_call(call) for call in message.calls]
-        if found := signed_turn(message, signed):
-            return add_details(written, found)
-    return written
+        fields["content"] = message.content or None
+        fields["tool_calls"] = [write_call(call) for call in message.calls]
+        if details := signed_turn(message, signed):
+            return add_details(fields, details)
+    return fields
 
 
 def write_call(call: Call) -> dict[str, Json]:

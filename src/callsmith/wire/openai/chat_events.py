@@ -30,7 +30,7 @@ _READ_REASONS: dict[str, StopReason] = {"length": "length", "tool_calls": "calls
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class ChatHeading:
     """What every chunk of an answer repeats, and in which form the answer is wanted."""
 
     id: str
@@ -48,7 +48,7 @@ class Heading:
 class ChunkWriter(CallWriter, AnswerWriter):
     """Events to chunks, the first of them opened by one that names the role. `choice` is the answer's number among several."""
 
-    def __init__(self, heading: Heading, choice: int = 0) -> None:
+    def __init__(self, heading: ChatHeading, choice: int = 0) -> None:
         super().__init__()
         self._heading = heading
         self._choice = choice
@@ -93,15 +93,15 @@ class ChunkWriter(CallWriter, AnswerWriter):
     def _chunk(
         self, delta: dict[str, Json], finish_reason: str | None = None, logprobs: Sequence[TokenLogprob] = ()
     ) -> dict[str, Json]:
-        written = _write_content_logprobs(write_logprobs(logprobs))
-        choice = {"index": self._choice, "delta": delta, "logprobs": written, "finish_reason": finish_reason}
+        content_logprobs = _write_content_logprobs(write_logprobs(logprobs))
+        choice = {"index": self._choice, "delta": delta, "logprobs": content_logprobs, "finish_reason": finish_reason}
         return self._heading.around(_CHUNK, [choice])
 
 
 class ChoicesWriter:
     """Several answers to one request, in one stream: their events come with the number of the answer, in any order."""
 
-    def __init__(self, heading: Heading, choices: int) -> None:
+    def __init__(self, heading: ChatHeading, choices: int) -> None:
         self._heading = heading
         self._writers = [ChunkWriter(replace(heading, include_usage=False), number) for number in range(choices)]
         self._usage = Usage()
@@ -117,12 +117,12 @@ class ChoicesWriter:
         return [*chunks, _usage_chunk(self._heading, self._usage)] if self._heading.include_usage else chunks
 
 
-def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
+def write_response(events: Iterable[ModelEvent], heading: ChatHeading) -> dict[str, Json]:
     """The whole completion: the same chunks, put together, so that streaming or not makes no difference."""
     return write_choices([events], heading)
 
 
-def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: Heading) -> dict[str, Json]:
+def write_choices(answers: Iterable[Iterable[ModelEvent]], heading: ChatHeading) -> dict[str, Json]:
     """The completion of several answers to one request."""
     choices: list[dict[str, Json]] = []
     usage, report = Usage(), Report()
@@ -140,12 +140,12 @@ def _write_content_logprobs(tokens: list[Json]) -> Json:
     return {"content": tokens, "refusal": None} if tokens else None
 
 
-def sum_usage(one: Usage, other: Usage) -> Usage:
+def sum_usage(first: Usage, other: Usage) -> Usage:
     """What answers to one request have cost: they share their prompt."""
-    return replace(one + other, prompt=max(one.prompt, other.prompt), cached=max(one.cached, other.cached))
+    return replace(first + other, prompt=max(first.prompt, other.prompt), cached=max(first.cached, other.cached))
 
 
-def _usage_chunk(heading: Heading, usage: Usage) -> dict[str, Json]:
+def _usage_chunk(heading: ChatHeading, usage: Usage) -> dict[str, Json]:
     return {**heading.around(_CHUNK, []), "usage": write_usage(usage)}
 
 
@@ -253,7 +253,9 @@ def _read_said(delta: Fields) -> tuple[str, str]:
     for part in delta.objects("content"):
         if part.get("type") == "thinking":
             inner = part.get("thinking")
-            thoughts += [inner] if isinstance(inner, str) else [one.text("text") or "" for one in part.objects("thinking")]
+            thoughts += (
+                [inner] if isinstance(inner, str) else [thinking.text("text") or "" for thinking in part.objects("thinking")]
+            )
         else:
             texts.append(part.text("text") or "")
     return "".join(thoughts), "".join(texts)

@@ -16,7 +16,7 @@ from callsmith.core.values import Completion, Json, TokenLogprob, Usage
 from callsmith.wire import declare
 from callsmith.wire.extensions import ExtensionFields, write_report
 from callsmith.wire.fields import Fields, kind
-from callsmith.wire.openai.chat_events import Heading, sum_usage
+from callsmith.wire.openai.chat_events import ChatHeading, sum_usage
 from callsmith.wire.openai.common import write_usage
 from callsmith.wire.openai.output import OutputFields
 from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_texts, token_limit, top_logprobs, write_number
@@ -119,7 +119,7 @@ class _Choice:
 class CompletionWriter:
     """Events of several texts to chunks; `prompts` are those that are repeated before them, if any are."""
 
-    def __init__(self, heading: Heading, choices: int, prompts: Sequence[str] = ()) -> None:
+    def __init__(self, heading: ChatHeading, choices: int, prompts: Sequence[str] = ()) -> None:
         self._heading = heading
         self._choices = [_Choice() for _ in range(choices)]
         self._prompts = prompts
@@ -146,21 +146,28 @@ class CompletionWriter:
 
     def whole(self) -> dict[str, Json]:
         choices: list[Json] = [
-            {"index": number, "text": "".join(one.texts), "logprobs": one.logprobs, "finish_reason": one.reason or "stop"}
-            for number, one in enumerate(self._choices)
+            {
+                "index": number,
+                "text": "".join(choice.texts),
+                "logprobs": choice.logprobs,
+                "finish_reason": choice.reason or "stop",
+            }
+            for number, choice in enumerate(self._choices)
         ]
         return {**self._heading.around(_OBJECT, choices), "usage": write_usage(self._usage), **write_report(self._report)}
 
     def _chunk(self, number: int, text: str, logprobs: Sequence[TokenLogprob] = (), reason: str | None = None) -> dict[str, Json]:
         choice = self._choices[number]
-        written = _write_logprobs(logprobs, choice.offset) if logprobs else None
-        if written:
-            choice.logprobs = choice.logprobs or {key: [] for key in written}
-            for key, more in written.items():
+        token_logprobs = _write_logprobs(logprobs, choice.offset) if logprobs else None
+        if token_logprobs:
+            choice.logprobs = choice.logprobs or {key: [] for key in token_logprobs}
+            for key, more in token_logprobs.items():
                 choice.logprobs[key] += more
         choice.offset += len(text)
         choice.texts.append(text)
-        return self._heading.around(_OBJECT, [{"index": number, "text": text, "logprobs": written, "finish_reason": reason}])
+        return self._heading.around(
+            _OBJECT, [{"index": number, "text": text, "logprobs": token_logprobs, "finish_reason": reason}]
+        )
 
 
 def _write_logprobs(tokens: Iterable[TokenLogprob], offset: int) -> dict[str, list[Json]]:

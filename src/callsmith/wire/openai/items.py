@@ -224,8 +224,8 @@ def stored_item(item: Mapping[str, Json], id: str) -> dict[str, Json]:
         stored["status"] = item.get("status") or "completed"
     content = item.get("content")
     if kind == "message" and isinstance(content, str):
-        said = MESSAGE_TEXT.write_part(content) if item.get("role") == "assistant" else {"type": "input_text", "text": content}
-        stored["content"] = [said]
+        part = MESSAGE_TEXT.write_part(content) if item.get("role") == "assistant" else {"type": "input_text", "text": content}
+        stored["content"] = [part]
     elif kind == "message" and content is None:
         stored["content"] = cast(list[Json], [])
     return stored
@@ -270,11 +270,11 @@ def plain_searches(items: Sequence[Fields]) -> list[Fields]:
         elif calls and item.text("execution") == "server":
             call = calls.pop()
             id = call.text("call_id") or call.text("id") or f"search_{len(plain)}"
-            found = [(name, "") for tool in item.objects("tools") for name in _names(tool)]
-            asked = {"type": "function_call", "call_id": id, "name": FIND_TOOLS}
-            asked["arguments"] = arguments_text(call.get("arguments") or {})[0]
-            answer = {"type": "function_call_output", "call_id": id, "output": found_text(found) if found else "No tool fits."}
-            plain += [Fields(asked, call.path), Fields(answer, item.path)]
+            names = [(name, "") for tool in item.objects("tools") for name in _names(tool)]
+            search = {"type": "function_call", "call_id": id, "name": FIND_TOOLS}
+            search["arguments"] = arguments_text(call.get("arguments") or {})[0]
+            answer = {"type": "function_call_output", "call_id": id, "output": found_text(names) if names else "No tool fits."}
+            plain += [Fields(search, call.path), Fields(answer, item.path)]
     return plain
 
 
@@ -293,11 +293,11 @@ def write_search(call: Call) -> dict[str, Json]:
 
 def write_found(names: Collection[str], tools: Iterable[Json]) -> dict[str, Json]:
     """The item of what a search has found, with the definitions out of a request's `tools`."""
-    found: list[Json] = []
+    definitions: list[Json] = []
     for tool in tools:
         if tool["type"] == "function" and tool["name"] in names:
-            found.append(tool)
+            definitions.append(tool)
         elif tool["type"] == "namespace":
             inner = [item for item in tool["tools"] if flat_name(tool["name"], item.get("name", "")) in names]
-            found += [{"description": "", **tool, "tools": inner}] if inner else []
-    return {"type": _OUTPUT, "call_id": None, "execution": "server", "tools": found, "status": "completed"}
+            definitions += [{"description": "", **tool, "tools": inner}] if inner else []
+    return {"type": _OUTPUT, "call_id": None, "execution": "server", "tools": definitions, "status": "completed"}

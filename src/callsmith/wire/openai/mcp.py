@@ -79,10 +79,10 @@ def _rules(then: Verdict, which: ToolFilter | None) -> list[Rule]:
 
 def read_server(entry: Fields) -> McpServer:
     """The server an entry of `tools` is about."""
-    named = entry.get("allowed_tools")
-    allowed = _read_filter(entry.object("allowed_tools")) if isinstance(named, Mapping) else None
+    value = entry.get("allowed_tools")
+    allowed = _read_filter(entry.object("allowed_tools")) if isinstance(value, Mapping) else None
     if allowed is None:
-        allowed = ToolFilter(None if named is None else entry.texts("allowed_tools"))
+        allowed = ToolFilter(None if value is None else entry.texts("allowed_tools"))
     for key in _ELSEWHERE:
         if entry.get(key):
             raise entry.error(key, "is set by the operator: only MCP servers that are configured here are used, by their label")
@@ -90,10 +90,10 @@ def read_server(entry: Fields) -> McpServer:
 
 
 def _read_approval(entry: Fields) -> Literal["always", "never"] | ApprovalFilters | None:
-    said = entry.get("require_approval")
-    if said is None or said == "always" or said == "never":
-        return said
-    if not isinstance(said, Mapping):
+    value = entry.get("require_approval")
+    if value is None or value == "always" or value == "never":
+        return value
+    if not isinstance(value, Mapping):
         raise entry.error("require_approval", "expected always, never, or an object with these")
     fields = entry.required_object("require_approval")
     return ApprovalFilters(_read_filter(fields.object("always")), _read_filter(fields.object("never")))
@@ -112,8 +112,8 @@ def write_server(server: McpServer) -> dict[str, Json]:
     if server.allowed != ToolFilter():
         entry["allowed_tools"] = _write_filter(server.allowed)
     if isinstance(server.approval, ApprovalFilters):
-        said = {"always": server.approval.always, "never": server.approval.never}
-        entry["require_approval"] = {key: _write_filter(one) for key, one in said.items() if one is not None}
+        filters = {"always": server.approval.always, "never": server.approval.never}
+        entry["require_approval"] = {key: _write_filter(which) for key, which in filters.items() if which is not None}
     elif server.approval is not None:
         entry["require_approval"] = server.approval
     if server.url:
@@ -122,8 +122,8 @@ def write_server(server: McpServer) -> dict[str, Json]:
 
 
 def _write_filter(which: ToolFilter) -> dict[str, Json]:
-    written: dict[str, Json] = {"tool_names": None if which.names is None else list(which.names), "read_only": which.read_only}
-    return without_none(written)
+    fields: dict[str, Json] = {"tool_names": None if which.names is None else list(which.names), "read_only": which.read_only}
+    return without_none(fields)
 
 
 def write_listed(tool: Tool) -> dict[str, Json]:
@@ -186,8 +186,8 @@ class _ApprovalHistory:
         responses = ((index, item) for index, kind, item in numbered if kind == "mcp_approval_response")
         self._responses = {item.required_text("approval_request_id"): (index, item) for index, item in responses}
         self._requested = {item.text("id"): index for index, kind, item in numbered if kind == "mcp_approval_request"}
-        made = (index for index, kind, item in numbered if kind in _BY_MODEL or item.get("role") == "assistant")
-        self._last_output = max(made, default=-1)
+        outputs = (index for index, kind, item in numbered if kind in _BY_MODEL or item.get("role") == "assistant")
+        self._last_output = max(outputs, default=-1)
         self._last_input = max((index for index, kind, _ in numbered if kind not in _NOT_TEXT), default=-1)
 
     def result(self, id: str, index: int) -> str | None:
@@ -196,8 +196,8 @@ class _ApprovalHistory:
             return ""
         if id not in self._responses:
             return WAITING if self._last_input > index else None
-        said, item = self._responses[id]
-        denied = item.flag("approve") is False and said < self._last_output  # a model has gone on from there
+        place, item = self._responses[id]
+        denied = item.flag("approve") is False and place < self._last_output  # a model has gone on from there
         return f"denied: {item.text('reason') or 'a person said no'}" if denied else None
 
     def decision(self, id: str) -> Decision | None:

@@ -16,7 +16,7 @@ from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.wire.extensions import ToolEvent, write_tool_event
 from callsmith.wire.openai.items import is_server_search, write_found, write_search
 from callsmith.wire.openai.mcp import write_listed, write_mcp_call
-from callsmith.wire.openai.responses_events import EventWriter, Heading, OpenItem, Status, StreamEvent
+from callsmith.wire.openai.responses_events import EventWriter, OpenItem, ResponsesHeading, Status, StreamEvent
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class McpWriter(EventWriter):
     `shows_events` the stream has what tools do also as events of our own.
     """
 
-    def __init__(self, heading: Heading, *, shows_events: bool = False) -> None:
+    def __init__(self, heading: ResponsesHeading, *, shows_events: bool = False) -> None:
         super().__init__(heading)
         self._shows_events = shows_events
         self._shows_searches = any(is_server_search(tool) for tool in heading.repeated.get("tools") or ())
@@ -93,7 +93,7 @@ class McpWriter(EventWriter):
         """The event in our own words, with the item that it is about."""
         if not self._shows_events:
             return []
-        written = write_tool_event(event)
+        body = write_tool_event(event)
         match event:
             case ToolStarted(call):
                 item = running.get(call.id)
@@ -103,7 +103,7 @@ class McpWriter(EventWriter):
                 item = None
         about = {"item_id": item.item["id"]} if item else {}
         at = self._heading.clock() - self._began if self._heading.clock else 0.0
-        return [self._event("callsmith.event", **about, at=round(at, 3), callsmith=written)]
+        return [self._event("callsmith.event", **about, at=round(at, 3), callsmith=body)]
 
     def _list(self, listed: ListedTools) -> list[StreamEvent]:
         empty: dict[str, Json] = {"type": "mcp_list_tools", "server_label": listed.label, "tools": [], "error": None}
@@ -116,8 +116,8 @@ class McpWriter(EventWriter):
     def _begin(self, call: Call) -> list[StreamEvent]:
         approval = self._approvals.get(call.id)
         about = {**self._named(call), "arguments": ""}
-        made: dict[str, Json] = {"type": "mcp_call", "status": "in_progress", "approval_request_id": approval, **about}
-        item, sent = self._place({**made, "output": None, "error": None})
+        mcp_call: dict[str, Json] = {"type": "mcp_call", "status": "in_progress", "approval_request_id": approval, **about}
+        item, sent = self._place({**mcp_call, "output": None, "error": None})
         item.item = {**item.item, "arguments": call.text}
         self._running[call.id] = item
         return [
@@ -139,14 +139,14 @@ class McpWriter(EventWriter):
 
     def _end_search(self, result: Result) -> list[StreamEvent]:
         done = self._done(self._running.pop(result.call_id), status="completed")
-        found = write_found(found_names(result.text), self._heading.repeated["tools"])
-        item, sent = self._place({**found, "tools": [], "status": "in_progress"})
-        return [done, *sent, self._done(item, **found)]
+        output = write_found(found_names(result.text), self._heading.repeated["tools"])
+        item, sent = self._place({**output, "tools": [], "status": "in_progress"})
+        return [done, *sent, self._done(item, **output)]
 
-    def _end_response(self, status: Status, said: Status) -> list[StreamEvent]:
-        left = [self._done(item, status="incomplete") for item in self._running.values()]
+    def _end_response(self, status: Status, text_status: Status) -> list[StreamEvent]:
+        unfinished = [self._done(item, status="incomplete") for item in self._running.values()]
         self._running.clear()
-        return [*left, *super()._end_response(status, said)]
+        return [*unfinished, *super()._end_response(status, text_status)]
 
     def _named(self, call: Call) -> dict[str, Json]:
         label, name = self._tools[call.name]

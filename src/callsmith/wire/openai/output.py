@@ -23,8 +23,8 @@ def write_output(output: Output | None) -> dict[str, Json]:
     if output is None:
         return {}
     if output.schema is None:
-        given = {"choice": list(output.choices), "regex": output.pattern, "grammar": output.grammar}
-        return {"structured_outputs": {key: value for key, value in given.items() if value}}
+        constraints = {"choice": list(output.choices), "regex": output.pattern, "grammar": output.grammar}
+        return {"structured_outputs": {key: value for key, value in constraints.items() if value}}
     if output == Output.json_object():
         return {"response_format": {"type": "json_object"}}
     wanted = {"name": "answer", "schema": dict(output.schema), "strict": output.strict}
@@ -35,10 +35,10 @@ def write_output(output: Output | None) -> dict[str, Json]:
 
 def write_text_output(output: Output | None) -> dict[str, Json]:
     """The fields of `/v1/responses` for this output: there the format stands under `text`."""
-    written = write_output(output)
-    format = written.pop("response_format", None)
+    fields = write_output(output)
+    format = fields.pop("response_format", None)
     if format is None:
-        return written
+        return fields
     return {"text": {"format": {"type": format["type"], **format.get("json_schema", {})}}}
 
 

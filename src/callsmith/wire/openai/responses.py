@@ -110,8 +110,8 @@ def _read_input(fields: Fields, key: str) -> list[Fields]:
 
 def _all_items(own: Sequence[Fields], earlier: Sequence[Json], known: Mapping[str, Json]) -> list[Fields]:
     before = [Fields.of(item, f"previous_response_id.{index}") for index, item in enumerate(earlier)]
-    found = [Fields(known.get(item.text("id") or "", item.data), item.path) if _refers(item) else item for item in own]
-    return [*before, *found]
+    resolved = [Fields(known.get(item.text("id") or "", item.data), item.path) if _refers(item) else item for item in own]
+    return [*before, *resolved]
 
 
 def _check_outputs(own: Sequence[Fields], items: Sequence[Fields]) -> None:
@@ -242,11 +242,11 @@ class CompactFields(declare.RequestFields):
 def read_references(body: Json) -> StoredReferences:
     """What has to be looked up before this body can be read."""
     fields = ResponsesFields.of(body, "")
-    named = (item.required_text("id") for item in fields.input or () if _refers(item))
+    ids = (item.required_text("id") for item in fields.input or () if _refers(item))
     previous, conversation = fields.previous_response_id or "", fields.conversation or ""
     if previous and conversation:
         raise fields.error("conversation", "cannot be used together with previous_response_id")
-    return StoredReferences(previous, tuple(named), conversation)
+    return StoredReferences(previous, tuple(ids), conversation)
 
 
 def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, Json] | None = None) -> ResponsesRequest:
@@ -322,13 +322,17 @@ def _repeat_tool(entry: Fields) -> dict[str, Json]:
     return {"description": None, "parameters": None, "strict": False, **sent, "type": "function"}
 
 
-def write_request(asked: ResponsesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
+def write_request(response_request: ResponsesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
-    request = asked.request
+    request = response_request.request
     body: dict[str, Json] = {
-        "model": asked.model,
+        "model": response_request.model,
         "input": write_items(request.messages, signed),
-        "tools": [*(_write_tool(tool, asked.namespaces) for tool in request.tools), *map(write_server, asked.servers)] or None,
+        "tools": [
+            *(_write_tool(tool, response_request.namespaces) for tool in request.tools),
+            *map(write_server, response_request.servers),
+        ]
+        or None,
         "tool_choice": _write_choice(request.choice),
         "parallel_tool_calls": request.parallel,
         **write_sampling(request.sampling, "max_output_tokens"),
@@ -338,11 +342,11 @@ def write_request(asked: ResponsesRequest, signed: Signed = NOTHING_SIGNED) -> d
         **write_text_output(request.output),
         "tool_choice_policy": request.policy,
         "call_bias": request.call_bias,
-        "max_tool_calls": asked.max_tool_calls,
-        "previous_response_id": asked.previous or None,
-        "store": None if asked.store else False,
-        "stream": asked.stream or None,
-        "background": asked.background or None,
+        "max_tool_calls": response_request.max_tool_calls,
+        "previous_response_id": response_request.previous or None,
+        "store": None if response_request.store else False,
+        "stream": response_request.stream or None,
+        "background": response_request.background or None,
     }
     return without_none(body)
 
@@ -358,10 +362,10 @@ def _write_tool(tool: Tool, spaces: Namespaces) -> dict[str, Json]:
 def _write_choice(choice: Choice) -> Json:
     if choice.mode == "none" or not choice.names:
         return None if choice == Choice() else choice.mode
-    named = [_write_named(name) for name in choice.names]
-    if choice.mode == "required" and len(named) == 1:
-        return named[0]
-    return {"type": "allowed_tools", "mode": choice.mode, "tools": named}
+    tools = [_write_named(name) for name in choice.names]
+    if choice.mode == "required" and len(tools) == 1:
+        return tools[0]
+    return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
 
 
 def _write_named(name: str) -> dict[str, Any]:

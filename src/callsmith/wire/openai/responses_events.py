@@ -47,7 +47,7 @@ _ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 
 
 @dataclass(frozen=True, slots=True)
-class Heading:
+class ResponsesHeading:
     """What a response holds besides its answer; `repeated` are the fields of its request that it repeats.
 
     `sampling` is the one in effect, `clock` the time in seconds since the epoch.
@@ -91,7 +91,7 @@ class OpenItem:
 class EventWriter(CallWriter, AnswerWriter):
     """Events to the stream's. `close` ends an answer that was cut off, `fail` and `cancel` end it in another way."""
 
-    def __init__(self, heading: Heading) -> None:
+    def __init__(self, heading: ResponsesHeading) -> None:
         super().__init__()
         self._heading = heading
         self._sent = 0
@@ -168,16 +168,16 @@ class EventWriter(CallWriter, AnswerWriter):
         return sent
 
     def _end_text(self, status: Status) -> list[StreamEvent]:
-        said, self._open_text = self._open_text, None
-        if said is None:
+        item, self._open_text = self._open_text, None
+        if item is None:
             return []
-        kind, text = said.kind, "".join(said.pieces)
-        more = {"logprobs": said.logprobs} if said.logprobs else {}
+        kind, text = item.kind, "".join(item.pieces)
+        more = {"logprobs": item.logprobs} if item.logprobs else {}
         part = {**kind.write_part(text), **more}
         return [
-            self._event(f"{kind.text_event}.done", **said.at, **kind.part_index, text=text, **{**kind.more, **more}),
-            self._event(f"{kind.part_event}.done", **said.at, **kind.part_index, part=part),
-            self._done(said, **{kind.key: [part]}, status=status),
+            self._event(f"{kind.text_event}.done", **item.at, **kind.part_index, text=text, **{**kind.more, **more}),
+            self._event(f"{kind.part_event}.done", **item.at, **kind.part_index, part=part),
+            self._done(item, **{kind.key: [part]}, status=status),
         ]
 
     def _write_text(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[StreamEvent]:
@@ -219,9 +219,9 @@ class EventWriter(CallWriter, AnswerWriter):
         self._end["completed_at"] = int(self._heading.clock()) if self._heading.clock else self._heading.created
         return self._end_response("completed", "completed")
 
-    def _end_response(self, status: Status, said: Status) -> list[StreamEvent]:
+    def _end_response(self, status: Status, text_status: Status) -> list[StreamEvent]:
         self.ended = True
-        sent = self._end_text(said)
+        sent = self._end_text(text_status)
         for call in self._open_calls.values():
             sent += self._call_done(call, "incomplete")
         self._status = status
@@ -232,20 +232,20 @@ class EventWriter(CallWriter, AnswerWriter):
         self._output.append({"id": item_id(item["type"], self._heading.key, place), **item})
         return OpenItem(place, self._output[place], kind)
 
-    def _on_added(self, one: OpenItem) -> StreamEvent:
-        return self._event("response.output_item.added", output_index=one.place, item=one.item)
+    def _on_added(self, added: OpenItem) -> StreamEvent:
+        return self._event("response.output_item.added", output_index=added.place, item=added.item)
 
-    def _done(self, one: OpenItem, **fields: Json) -> StreamEvent:
+    def _done(self, done: OpenItem, **fields: Json) -> StreamEvent:
         # A new item, for the old one may not have been sent yet.
-        one.item = self._output[one.place] = {**one.item, **fields}
-        return self._event("response.output_item.done", output_index=one.place, item=one.item)
+        done.item = self._output[done.place] = {**done.item, **fields}
+        return self._event("response.output_item.done", output_index=done.place, item=done.item)
 
     def _event(self, type: str, **fields: Json) -> StreamEvent:
         self._sent += 1
         return {"type": type, "sequence_number": self._sent - 1, **fields}
 
 
-def write_response(events: Iterable[ModelEvent], heading: Heading) -> dict[str, Json]:
+def write_response(events: Iterable[ModelEvent], heading: ResponsesHeading) -> dict[str, Json]:
     """The whole response, which is the one in the last event of the stream."""
     writer = EventWriter(heading)
     writer.write_all(events)

@@ -57,8 +57,8 @@ class UpstreamDialect:
 
 
 def _write_chat(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
-    asked = chat.ChatRequest(model, request, stream=quirks.streams, include_usage=quirks.streams)
-    return spell_chat(chat.write_request(asked, signed), request.thinking, quirks)
+    chat_request = chat.ChatRequest(model, request, stream=quirks.streams, include_usage=quirks.streams)
+    return spell_chat(chat.write_request(chat_request, signed), request.thinking, quirks)
 
 
 def _write_responses(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:

@@ -79,11 +79,11 @@ class ToolNames:
     def __init__(self, names: Iterable[str], quirks: Quirks) -> None:
         wanted = tuple(dict.fromkeys(name for name in names if name))
         self._outward = {name: name for name in wanted if quirks.allows_name(name)}
-        taken = set(self._outward)
+        used = set(self._outward)
         for name in wanted:
             if name not in self._outward:
-                self._outward[name] = _fit_name(name, quirks, taken)
-                taken.add(self._outward[name])
+                self._outward[name] = _fit_name(name, quirks, used)
+                used.add(self._outward[name])
         self._inward = {sent: name for name, sent in self._outward.items()}
         self.change_any = any(name != sent for name, sent in self._outward.items())
 
@@ -96,9 +96,9 @@ class ToolNames:
         return self._inward.get(name, name)
 
 
-def _fit_name(name: str, quirks: Quirks, taken: set[str]) -> str:
+def _fit_name(name: str, quirks: Quirks, used: set[str]) -> str:
     plain = re.sub(f"[^{quirks.name_characters}]", "_", name)
-    if len(plain) <= quirks.longest_name and plain not in taken:
+    if len(plain) <= quirks.longest_name and plain not in used:
         return plain
     suffix = f"_{sha256(name.encode('utf-8', 'surrogatepass')).hexdigest()[:8]}"
     return plain[: quirks.longest_name - len(suffix)] + suffix
@@ -152,14 +152,14 @@ def fit_request(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, .
 
 
 def _fit_sampling(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ...]]:
-    asked, free = request.sampling, Sampling()
-    given = [name for name in SAMPLING if name not in quirks.sampling and getattr(asked, name) != getattr(free, name)]
-    if not given:
+    requested, free = request.sampling, Sampling()
+    unsupported = [name for name in SAMPLING if name not in quirks.sampling and getattr(requested, name) != getattr(free, name)]
+    if not unsupported:
         return request, ()
-    if "logprobs" in given:
+    if "logprobs" in unsupported:
         raise UsageError("logprobs: this model's API does not give log probabilities", field="logprobs")
-    sampling = replace(asked, **{name: getattr(free, name) for name in given})
-    return replace(request, sampling=sampling), tuple(f"{name}: this API does not take it" for name in given)
+    sampling = replace(requested, **{name: getattr(free, name) for name in unsupported})
+    return replace(request, sampling=sampling), tuple(f"{name}: this API does not take it" for name in unsupported)
 
 
 def _fit_choice(request: Request, quirks: Quirks) -> Request:
@@ -214,9 +214,9 @@ def _switch_thinking(thinking: bool, kwargs: Json, switch: Switch) -> dict[str, 
 
 
 def _spell_message(message: Mapping[str, Json], history: History) -> dict[str, Json]:
-    written = {key: value for key, value in message.items() if key != "reasoning_content"}
+    spelled = {key: value for key, value in message.items() if key != "reasoning_content"}
     if message["role"] == "tool":
-        written.pop("name", None)  # the id of the call says it
+        spelled.pop("name", None)  # the id of the call says it
     if history and history != "signed" and message.get("reasoning_content"):
-        written[history] = message["reasoning_content"]
-    return written
+        spelled[history] = message["reasoning_content"]
+    return spelled

@@ -74,11 +74,11 @@ def routes(service: Service) -> list[BaseRoute]:
     async def call(request: Request) -> Response:
         body = await bodies.read(request)
         sent = await bodies.read_with(read_call, request.headers.items(), body)
-        asked = authorize(part, service, sent)
+        authorized = authorize(part, service, sent)
         wants_frames = _SSE in request.headers.get("accept", "") if sent.stream is None else sent.stream
-        if wants_frames and asked.streams:
-            return service.stream(_events(asked), lambda error: encode_sse(error_frame(error)))
-        answer = await unless_disconnected(request.receive, asked.answer())
+        if wants_frames and authorized.streams:
+            return service.stream(_events(authorized), lambda error: encode_sse(error_frame(error)))
+        answer = await unless_disconnected(request.receive, authorized.answer())
         return Response(encode_json(answer), media_type="application/json")
 
     async def connect(socket: WebSocket) -> None:
@@ -86,12 +86,12 @@ def routes(service: Service) -> list[BaseRoute]:
 
     async def capabilities(request: Request) -> Response:
         authority = service.tools.authority_of(caller())
-        shown: list[Json] = []
+        descriptions: list[Json] = []
         for offer in part.bus.offers():
             known = offer.descriptor
             may_call = authority.may_call(known.name) and is_trusted(authority.trust, known.trust_required)
-            shown += [_describe(offer, may_call)] if may_call or is_admin() else []
-        return JsonResponse({"node": part.bus.node, "capabilities": shown})
+            descriptions += [_describe(offer, may_call)] if may_call or is_admin() else []
+        return JsonResponse({"node": part.bus.node, "capabilities": descriptions})
 
     async def trace(request: Request) -> Response:
         if not is_admin():
@@ -107,9 +107,9 @@ def routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-async def _events(asked: AuthorizedCall) -> AsyncIterator[bytes]:
+async def _events(call: AuthorizedCall) -> AsyncIterator[bytes]:
     """The frames as server-sent events. An error that is the first of them is raised: it can be the response itself."""
-    async with closing(asked.frames()) as frames:
+    async with closing(call.frames()) as frames:
         is_first = True
         async for frame in frames:
             if is_first:

@@ -206,8 +206,8 @@ class CallConnection:
             await cancel_all(answering)
 
     async def _send_frames(self, content: bytes) -> None:
-        asked = await self._read(content)
-        async with closing(asked.frames(self._next_reply)) as frames:
+        call = await self._read(content)
+        async with closing(call.frames(self._next_reply)) as frames:
             async for frame in frames:
                 if frame.event != "error":
                     await self._flow.room()

@@ -144,11 +144,11 @@ async def compact(dialect: ResponsesDialect, body: Json) -> Json:
     name, own = fields.model, [item.data for item in fields.input or ()]
     references = {key: fields.text(key) for key in ("previous_response_id", "instructions", "prompt_cache_key")}
     asking = {"model": name, "store": False, **references, "input": [*own, {"role": "user", "content": SUMMARISE}]}
-    asked = await dialect.read(asking, dialect.stored())
-    said = [*asked.before.earlier.values(), *own]
-    if not said:
+    read_request = await dialect.read(asking, dialect.stored())
+    items = [*read_request.before.earlier.values(), *own]
+    if not items:
         raise fields.error("input", "there is nothing to compact: give items or a previous_response_id")
-    request = replace(asked.request.request, sampling=Sampling(max_tokens=_MOST_TOKENS), thinking=False)
+    request = replace(read_request.request.request, sampling=Sampling(max_tokens=_MOST_TOKENS), thinking=False)
     service = dialect.service
     answers = service.answers.with_tools(ToolPlanner(service.settings))
     events = await collect_items(answers.answer(service.models.get(name), request))
@@ -161,7 +161,7 @@ async def compact(dialect: ResponsesDialect, body: Json) -> Json:
         "id": f"resp_{key}",
         "object": "response.compaction",
         "created_at": int(time.time()),
-        "output": [*_user_messages(said, key), write_compaction(item_id(COMPACTION, key, "c"), summary)],
+        "output": [*_user_messages(items, key), write_compaction(item_id(COMPACTION, key, "c"), summary)],
         "usage": write_usage(usage),
     }
 

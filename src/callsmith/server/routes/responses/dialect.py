@@ -20,7 +20,7 @@ from callsmith.server.service import Service
 from callsmith.wire.extensions import ToolOptions, read_extensions
 from callsmith.wire.openai.mcp_events import McpEvent, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest, read_references, read_request
-from callsmith.wire.openai.responses_events import Heading
+from callsmith.wire.openai.responses_events import ResponsesHeading
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,28 +68,28 @@ class ResponsesDialect:
         options = replace(options, sources=sources_of(parsed.servers), shows_tool_items=shows_items)
         return ReadRequest(parsed, before, options)
 
-    def answer(self, asked: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> LiveResponse:
+    def answer(self, parsed: ReadRequest, stored: StoredResponses, *, generates: bool = True) -> LiveResponse:
         """The answer to a request, about to be given; an empty one, if it is only there to be gone on from."""
-        request = asked.request
-        tools = self.service.tools.for_request().limit_calls(request.max_tool_calls, asked.options)
+        request = parsed.request
+        tools = self.service.tools.for_request().limit_calls(request.max_tool_calls, parsed.options)
         model = self.service.models.get(request.model)
         sampling = with_defaults(request.request.sampling, model_info(model).sampling)
-        heading = Heading(
+        heading = ResponsesHeading(
             f"resp_{uuid4().hex}", request.model, int(time.time()), request.repeated, request.namespaces, sampling, time.time
         )
-        writer = McpWriter(heading, shows_events=asked.options.shows_events)
+        writer = McpWriter(heading, shows_events=parsed.options.shows_events)
         if not request.request.session:  # the first response of a conversation names it
             own = request.request
             # Of what is not stored, no later request can know that name.
             affinity = own.affinity or client_session() or ("" if request.store else affinity_id(own))
             request = replace(request, request=replace(own, session=heading.id, affinity=affinity))
-        options = replace(asked.options, response_id=heading.id)
+        options = replace(parsed.options, response_id=heading.id)
         events = (
             answer_events(self.service.answers.with_tools(tools), model, request, options, writer) if generates else _no_events()
         )
 
         async def keep(response: Json) -> None:
-            await stored.keep(response, asked.before, request.input, store=request.store)
+            await stored.keep(response, parsed.before, request.input, store=request.store)
 
         return LiveResponse(events, writer, keep, self.running[caller()])
 

@@ -114,24 +114,24 @@ async def _items_since(approvals: Approvals, run: str) -> list[Json]:
 
 
 async def answer_events(
-    answers: AnswerPipeline, model: Model, asked: ResponsesRequest, options: ToolOptions, writer: McpWriter
+    answers: AnswerPipeline, model: Model, response_request: ResponsesRequest, options: ToolOptions, writer: McpWriter
 ) -> AsyncIterator[McpEvent]:
     """An answer: the tools of the servers it names, or why there are none, if that is news; then all that happens."""
-    tools = await _tools(answers.tools, asked.servers, options)
+    tools = await _tools(answers.tools, response_request.servers, options)
     approvals = answers.approvals()
     async with AsyncExitStack() as leases:
         deadline = Deadline(answers.settings.request_seconds)  # whoever has the lease may take long
-        approvals_by_id = await deadline.wait_for(_enter_decisions(approvals, asked, leases))
-        request = _with_local_names(asked.request, tools, approvals_by_id)
+        approvals_by_id = await deadline.wait_for(_enter_decisions(approvals, response_request, leases))
+        request = _with_local_names(response_request.request, tools, approvals_by_id)
         if options.shows_tool_items:
             writer.set_tools({tool.name: (source_label(tool) or _UNNAMED, original_name(tool)) for tool in tools})
             writer.set_approvals({id: approval.call for id, approval in approvals_by_id.items()})
-        for server in asked.servers:
-            if server.label not in asked.listed:
+        for server in response_request.servers:
+            if server.label not in response_request.listed:
                 own = tuple(tool for tool in tools if source_label(tool) == server.label)
                 yield ListedTools(server.label, own, "" if own else answers.tools.why_down(server.label))
-        given = answers.events(model, request, replace(options, approvals=tuple(approvals_by_id)))
-        async with closing(as_model_reads(given, answers.settings.limits.result_characters)) as events:
+        answer = answers.events(model, request, replace(options, approvals=tuple(approvals_by_id)))
+        async with closing(as_model_reads(answer, answers.settings.limits.result_characters)) as events:
             async for event in events:
                 yield event
 
@@ -148,10 +148,10 @@ async def _tools(planner: ToolPlanner, servers: Sequence[McpServer], options: To
     return await planner.list_offered(options)
 
 
-async def _enter_decisions(approvals: Approvals, asked: ResponsesRequest, leases: AsyncExitStack) -> dict[str, Approval]:
+async def _enter_decisions(approvals: Approvals, request: ResponsesRequest, leases: AsyncExitStack) -> dict[str, Approval]:
     """Enter the decisions of this request and take the leases on their runs; the approvals it is about."""
-    approvals_by_id = await approvals.get(*asked.decisions)
-    for id, decision in asked.decisions.items():
+    approvals_by_id = await approvals.get(*request.decisions)
+    for id, decision in request.decisions.items():
         if decision is None:
             continue
         if id not in approvals_by_id:
@@ -160,9 +160,9 @@ async def _enter_decisions(approvals: Approvals, asked: ResponsesRequest, leases
         if approvals_by_id[id].status == "pending":
             with suppress(AlreadyAnswered):  # by somebody else, at the same time: theirs counts
                 await approvals.decide(approvals_by_id[id], decision)
-    if decided := [id for id, decision in asked.decisions.items() if decision is not None]:
+    if decided := [id for id, decision in request.decisions.items() if decision is not None]:
         await approvals.take_leases(decided, leases)
-    return await approvals.get(*asked.decisions)
+    return await approvals.get(*request.decisions)
 
 
 def _with_local_names(request: Request, tools: Iterable[Tool], approvals_by_id: Mapping[str, Approval]) -> Request:
@@ -180,6 +180,6 @@ def _with_local_names(request: Request, tools: Iterable[Tool], approvals_by_id: 
 def _local_choice(choice: Choice, names: Mapping[str, str]) -> Choice:
     chosen: list[str] = []
     for name in choice.names:
-        whole = [shown for known, shown in names.items() if name.endswith("/*") and known.startswith(name[:-1])]
+        whole = [local for known, local in names.items() if name.endswith("/*") and known.startswith(name[:-1])]
         chosen += whole or [names.get(name, name)]
     return replace(choice, names=tuple(chosen))

@@ -57,10 +57,10 @@ class StoredItems:
         await self.delete([id for id, owner in owners.items() if owner not in documents])
 
 
-def given_items(key: str, given: Sequence[Mapping[str, Json]]) -> dict[str, Json | None]:
+def given_items(key: str, sent: Sequence[Mapping[str, Json]]) -> dict[str, Json | None]:
     """The items of a request as they are stored, by their ids; None for those that are there already."""
     items: dict[str, Json | None] = {}
-    for number, item in enumerate(given):
+    for number, item in enumerate(sent):
         kind = item_kind(Fields(item))
         if kind == "item_reference":
             items[item["id"]] = None
@@ -91,9 +91,9 @@ class StoredConversations:
 
     items: StoredItems
 
-    async def create(self, metadata: Mapping[str, Json], given: Sequence[Mapping[str, Json]]) -> StoredConversation:
+    async def create(self, metadata: Mapping[str, Json], items: Sequence[Mapping[str, Json]]) -> StoredConversation:
         conversation = StoredConversation(f"conv_{uuid4().hex}", int(time.time()), metadata)
-        await self._put(conversation, given_items(uuid4().hex, given))
+        await self._put(conversation, given_items(uuid4().hex, items))
         return conversation
 
     async def get(self, id: str) -> StoredConversation:
@@ -151,8 +151,8 @@ class StoredConversations:
 
     async def _put(self, conversation: StoredConversation, items: Mapping[str, Json | None], *more: Document) -> None:
         known = dict.fromkeys((*conversation.items, *items))  # each once
-        written = CONVERSATION_CODEC.write(replace(conversation, items=tuple(known)))
-        document = Document(self.items.kind(_CONVERSATION), conversation.id, written, conversation.version)
+        data = CONVERSATION_CODEC.write(replace(conversation, items=tuple(known)))
+        document = Document(self.items.kind(_CONVERSATION), conversation.id, data, conversation.version)
         await self.items.store.put(document, *self.items.documents(items), *more)
 
 
@@ -257,10 +257,15 @@ class StoredResponses:
         return EarlierItems(earlier, known, conversation)
 
     async def keep(
-        self, response: Mapping[str, Json], before: EarlierItems, given: Sequence[Mapping[str, Json]], *, store: bool = True
+        self,
+        response: Mapping[str, Json],
+        before: EarlierItems,
+        request_items: Sequence[Mapping[str, Json]],
+        *,
+        store: bool = True,
     ) -> None:
         """Store a response that has ended, with the items of its request; with its connection only, unless `store`."""
-        brought, output = given_items(response["id"].removeprefix("resp_"), given), _output_items(response)
+        brought, output = given_items(response["id"].removeprefix("resp_"), request_items), _output_items(response)
         conversation = before.conversation or response["id"]
         if not store:
             self._keep_recent(response, replace(before, conversation=conversation), brought)
@@ -275,8 +280,8 @@ class StoredResponses:
 
     def _keep_recent(self, response: Mapping[str, Json], before: EarlierItems, brought: Mapping[str, Json | None]) -> None:
         if self.recent and response["status"] in _ADDED:
-            given = {id: before.known.get(id) if item is None else item for id, item in brought.items()}
-            earlier = {**before.earlier, **given, **_output_items(response)}
+            own = {id: before.known.get(id) if item is None else item for id, item in brought.items()}
+            earlier = {**before.earlier, **own, **_output_items(response)}
             self.recent.add(response["id"], EarlierItems(earlier, {}, before.conversation, is_stored=False))
 
     async def response(self, id: str) -> dict[str, Json]:

@@ -249,17 +249,17 @@ class PostgresStore:
     def _here(self) -> float:
         return self._clock() if self._clock else time.time()
 
-    async def _prune(self, written: int, size: int) -> None:
+    async def _prune(self, count: int, size: int) -> None:
         """From time to time, delete what is too old or too much. What was written before is written, whatever becomes of this."""
-        if not self._pruning.is_due(written, size) or time.monotonic() < self._next_pruning:
+        if not self._pruning.is_due(count, size) or time.monotonic() < self._next_pruning:
             return
         began = time.monotonic()
         try:
             await self._database.run(self._delete_old)
         except StoreUnavailable as error:
             _log.warning("the store could not be pruned: %s", error)
-        taken = time.monotonic() - began
-        self._next_pruning = time.monotonic() + (20 * taken if taken > _SLOW else 0.0)
+        seconds = time.monotonic() - began
+        self._next_pruning = time.monotonic() + (20 * seconds if seconds > _SLOW else 0.0)
 
     async def _delete_old(self, connection: Any) -> None:
         limits = self._limits
@@ -277,10 +277,10 @@ class PostgresStore:
 async def _replace(connection: Any, row: Sequence[Any], document: Document) -> None:
     """Write a document over the version that it expects."""
     if document.version == 0:
-        written = await connection.fetchval(_PUT_NEW, *row)
+        version = await connection.fetchval(_PUT_NEW, *row)
     else:
-        written = await connection.fetchval(_PUT_NEXT, *row, document.version)
-    if written is None:
+        version = await connection.fetchval(_PUT_NEXT, *row, document.version)
+    if version is None:
         raise Stale(document, await connection.fetchval(_VERSION, row[1], row[2]) or 0)
 
 
