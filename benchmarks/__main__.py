@@ -50,22 +50,22 @@ def main() -> None:
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run: {', '.join(NAMES + APART)}; or plot")
     parser.add_argument("--model", help="the weights for those that need some")
     parser.add_argument("--record", action="store_true", help=f"add what was measured to {measure.HISTORY.name}, and draw it")
-    given = parser.parse_args()
-    if given.names == ["plot"]:
+    arguments = parser.parse_args()
+    if arguments.names == ["plot"]:
         measure.plot()
         return
-    unknown = [name for name in given.names if name not in NAMES + APART]
+    unknown = [name for name in arguments.names if name not in NAMES + APART]
     if unknown:
         parser.error(f"unknown: {', '.join(unknown)}; known: {', '.join(NAMES + APART)}")
-    if len(given.names) == 1 and not given.record:
-        name = given.names[0]
-        model = given.model or (default_model() if name in LARGE else "smollm2-135m")
+    if len(arguments.names) == 1 and not arguments.record:
+        name = arguments.names[0]
+        model = arguments.model or (default_model() if name in LARGE else "smollm2-135m")
         if name in OPENING and model in catalogue():
             fetch(model)
         import_module(f"benchmarks.{name}").main(model)
         measure.told(name)
         return
-    failed = run(given.names or NAMES, given.model, given.record)
+    failed = run(arguments.names or NAMES, arguments.model, arguments.record)
     sys.exit(f"failed: {', '.join(failed)}" if failed else 0)
 
 

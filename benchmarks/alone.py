@@ -61,11 +61,11 @@ Side: TypeAlias = tuple[Stream, Spent]
 async def answer(side: Side, prompt: str) -> Answer:
     stream, spent = side
     busy, began = spent(), time.perf_counter()
-    said, times = list[str](), list[float]()
+    texts, times = list[str](), list[float]()
     async for text in stream(prompt):
-        said.append(text)
+        texts.append(text)
         times.append(time.perf_counter() - began)
-    return Answer("".join(said), times[0], times[-1], spent() - busy)
+    return Answer("".join(texts), times[0], times[-1], spent() - busy)
 
 
 # --- in this process --------------------------------------------------------------------------------------------------------
@@ -110,12 +110,12 @@ def their_handler(name: str) -> Stream:
 def parameters(name: str) -> Any:
     import xllamacpp
 
-    given: Any = xllamacpp.CommonParams()
-    given.model.path, given.n_ctx, given.n_parallel, given.kv_unified = str(fetch(name)), CONTEXT, 1, True
-    given.n_batch = given.n_ubatch = SLICE
-    given.cpuparams.n_threads = given.cpuparams_batch.n_threads = THREADS
-    given.verbosity = -1
-    return given
+    params: Any = xllamacpp.CommonParams()
+    params.model.path, params.n_ctx, params.n_parallel, params.kv_unified = str(fetch(name)), CONTEXT, 1, True
+    params.n_batch = params.n_ubatch = SLICE
+    params.cpuparams.n_threads = params.cpuparams_batch.n_threads = THREADS
+    params.verbosity = -1
+    return params
 
 
 def asked(prompt: str) -> dict[str, Any]:
@@ -136,7 +136,7 @@ while True:
 
 
 def our_server(name: str, port: int) -> list[str]:
-    given = (
+    arguments = (
         "--model",
         str(fetch(name)),
         "--port",
@@ -150,7 +150,7 @@ def our_server(name: str, port: int) -> list[str]:
         "--name",
         "m",
     )
-    return ["-m", "callsmith", "serve", *map(str, given)]
+    return ["-m", "callsmith", "serve", *map(str, arguments)]
 
 
 def their_server(name: str, port: int) -> list[str]:
@@ -227,9 +227,9 @@ async def beside(where: str, ours: Side, theirs: Side, rest: Callable[[], Awaita
 
 
 FIGURES: tuple[tuple[str, str, bool, Callable[[Answer], float]], ...] = (
-    ("first token", "ms", False, lambda one: one.first * 1000),
-    ("after it", "tokens/s", True, lambda one: one.rate),
-    ("an answer", "CPU ms", False, lambda one: one.computing * 1000),
+    ("first token", "ms", False, lambda measured: measured.first * 1000),
+    ("after it", "tokens/s", True, lambda measured: measured.rate),
+    ("an answer", "CPU ms", False, lambda measured: measured.computing * 1000),
 )
 
 

@@ -185,10 +185,10 @@ class Spent:
     told: list[Told] = field(default_factory=list[Told])
     good: int = 0
 
-    async def on(self, ask: Ask, asked: list[Request]) -> list[Told]:
+    async def on(self, ask: Ask, requests: list[Request]) -> list[Told]:
         """Ask all of them at once."""
         began, busy = time.perf_counter(), time.process_time()
-        answers = await asyncio.gather(*map(ask, asked))
+        answers = await asyncio.gather(*map(ask, requests))
         self.seconds.append(time.perf_counter() - began)
         self.computing.append(time.process_time() - busy)
         self.told += answers
@@ -196,7 +196,7 @@ class Spent:
 
     @property
     def speed(self) -> float:
-        return sum(told.tokens for told in self.told) / sum(self.seconds)
+        return sum(answer.tokens for answer in self.told) / sum(self.seconds)
 
     @property
     def cost(self) -> float:
@@ -204,22 +204,22 @@ class Spent:
         return sum(self.computing) / len(self.told)
 
 
-def good(question: Question, told: Told) -> bool:
-    call = told.call
+def good(question: Question, answer: Told) -> bool:
+    call = answer.call
     return call is not None and call.name == question.right.name and not validate(question.right.parameters, call.arguments)
 
 
-async def rounds(ours: Ours, ways: dict[str, Ask], asked: list[Question]) -> dict[tuple[str, int], Spent]:
+async def rounds(ours: Ours, ways: dict[str, Ask], items: list[Question]) -> dict[tuple[str, int], Spent]:
     """So many questions at once, round after round."""
     spent = {(way, count): Spent() for way in ways for count in COUNTS}
     order = list(ways)
     for ask in ways.values():  # what is done once is done before
         await ask(Question("Weather in Rome?", ASKED[0][0:1], ASKED[0][0]).request)
-    for start in range(0, len(asked), len(asked) // ROUNDS):
-        part = (asked + asked)[start : start + LIVE]
+    for start in range(0, len(items), len(items) // ROUNDS):
+        part = (items + items)[start : start + LIVE]
         for way in order:
             for count, opening in COUNTS.items():
-                asking = [replace(one, text=f"{opening}{one.text}") for one in part[:count]]
+                asking = [replace(question, text=f"{opening}{question.text}") for question in part[:count]]
                 answers = await spent[way, count].on(ways[way], [question.request for question in asking])
                 spent[way, count].good += sum(map(good, asking, answers))
                 await ours.rest()
@@ -232,13 +232,13 @@ async def second_turns(ours: Ours, ways: dict[str, Ask], turns: int) -> dict[str
     spent = {way: Spent() for way in ways}
     for number in range(turns):
         kind, text, values = ASKED[number % 4]
-        question = Question(f"Hello! {text.format(values[0])}", tuple(one[0] for one in ASKED[:4]), kind)
+        question = Question(f"Hello! {text.format(values[0])}", tuple(row[0] for row in ASKED[:4]), kind)
         for way, ask in ways.items():
             first = question.request
-            told = await ask(first)
-            if told.call is None:
+            answer = await ask(first)
+            if answer.call is None:
                 continue
-            call = replace(told.call, id="call00001")
+            call = replace(answer.call, id="call00001")
             done = (*first.messages, Message.assistant(calls=[call]), Message.tool(Result(call.id, call.name, "done, all well")))
             await asyncio.sleep(PAUSE)
             await ours.rest()
@@ -249,11 +249,11 @@ async def second_turns(ours: Ours, ways: dict[str, Ask], turns: int) -> dict[str
     return spent
 
 
-async def compare(name: str, asked: list[Question], turns: int = TURNS) -> None:
+async def compare(name: str, items: list[Question], turns: int = TURNS) -> None:
     ours = Ours(name)
     theirs = Theirs(name, ours.model)
     ways: dict[str, Ask] = {"callsmith": ours.chat, "llama.cpp's server": theirs.complete}
-    spent = await rounds(ours, ways, asked)
+    spent = await rounds(ours, ways, items)
     for count in COUNTS:
         mine, others = (spent[way, count].seconds for way in ways)
         note(f"{count} calls at once" if count > 1 else "one call", "seconds", mine, "llama.cpp's server", others, goal=1.0)
@@ -264,14 +264,14 @@ async def compare(name: str, asked: list[Question], turns: int = TURNS) -> None:
         [*ways],
         [
             (f"right and valid calls, of {len(many[0].told)}", [float(way.good) for way in many]),
-            *((f"tokens a second, {count} at once", [way.speed for way in made]) for count, made in by_count.items()),
-            *((f"seconds to answer {count}", [mean(way.seconds) for way in made]) for count, made in by_count.items()),
-            *((f"CPU seconds an answer, {count} at once", [way.cost for way in made]) for count, made in by_count.items()),
-            ("tokens of an answer", [mean(told.tokens for told in way.told) for way in many]),
-            ("tokens read for it", [mean(told.read for told in way.told) for way in many]),
+            *((f"tokens a second, {count} at once", [way.speed for way in timings]) for count, timings in by_count.items()),
+            *((f"seconds to answer {count}", [mean(way.seconds) for way in timings]) for count, timings in by_count.items()),
+            *((f"CPU seconds an answer, {count} at once", [way.cost for way in timings]) for count, timings in by_count.items()),
+            ("tokens of an answer", [mean(answer.tokens for answer in way.told) for way in many]),
+            ("tokens read for it", [mean(answer.read for answer in way.told) for way in many]),
         ],
     )
-    after = {way: found for way, found in (await second_turns(ours, ways, turns)).items() if found.told}
+    after = {way: way_spent for way, way_spent in (await second_turns(ours, ways, turns)).items() if way_spent.told}
     await ours.model.close()
     _show(
         f"{name}: the second turn, {PAUSE:g} s after the call; only of those who made one",
@@ -279,7 +279,7 @@ async def compare(name: str, asked: list[Question], turns: int = TURNS) -> None:
         [
             ("seconds to the first token", [mean(way.seconds) for way in after.values()]),
             ("CPU seconds to the first token", [mean(way.computing) for way in after.values()]),
-            ("tokens of the prompt read", [mean(told.read for told in way.told) for way in after.values()]),
+            ("tokens of the prompt read", [mean(answer.read for answer in way.told) for way in after.values()]),
         ],
     )
 

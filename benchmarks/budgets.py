@@ -37,17 +37,17 @@ def main(model: str) -> None:
     ours = grammar.Ours(vocabulary(model), "hermes")
     sets = iter([tuple(grammar.tool(SET * at + number) for number in range(SET)) for at in range(ROUNDS + 2)])
     tools, known = next(sets), Grammars(format_named("hermes"), relays=True)
-    calls = [Call(one.name, {"city": grammar.CITY, "unit": "celsius", "loud": True}) for one in tools]
+    calls = [Call(tool.name, {"city": grammar.CITY, "unit": "celsius", "loud": True}) for tool in tools]
     hermes = format_named("hermes")
-    texts = [(one, written(one, tools[0], ARGUMENTS)) for one in formats().values()]
+    texts = [(known_format, written(known_format, tools[0], ARGUMENTS)) for known_format in formats().values()]
     names, served = iter(range(10**6, 10**7)), Served(tools)
 
     def slowest() -> float:
-        return max(cpu_time(partial(parse, one, text, tools)) for one, text in texts)
+        return max(cpu_time(partial(parse, known_format, text, tools)) for known_format, text in texts)
 
     def compiled() -> float:
         new = [grammar.tool(next(names)).parameters for _ in range(20)]
-        return cpu_time(lambda: [validate(one, {"city": "Oslo"}) for one in new]) / 20
+        return cpu_time(lambda: [validate(schema, {"city": "Oslo"}) for schema in new]) / 20
 
     ways: dict[str, Callable[[], float]] = {
         "R172": slowest,
@@ -59,7 +59,7 @@ def main(model: str) -> None:
         "R176 many": lambda: cpu_time(lambda: parse(hermes, written(hermes, tools[0], MANY_VALUES), tools), 20),
         "R177": served.cost,
     }
-    took = {name: min(found) * 1e3 for name, found in in_turn(ways, ROUNDS).items()}
+    took = {name: min(times) * 1e3 for name, times in in_turn(ways, ROUNDS).items()}
     *_, chosen, late, _ = ours.text_row(list(tools), calls)
     took |= {"R175": chosen / 1e3, "R175 p99": late / 1e3}
     size = len(json.dumps(ARGUMENTS))
@@ -93,8 +93,8 @@ class Served:
         text = write(format_named("hermes"), [Call(tools[0].name, {"city": "New York", "unit": "celsius"}, "call00001")])
         model = LocalModel(Scripted([text], chunk=4, repeat=True), format_named("hermes"), Template(CHATML))
         self._app: Any = create_app({"m": model})
-        asked = Request((Message.user("How is the weather in New York?"),), tools, Choice("required"))
-        self._body = json.dumps({**write_request(ChatRequest("m", asked)), "stream": True}).encode()
+        request = Request((Message.user("How is the weather in New York?"),), tools, Choice("required"))
+        self._body = json.dumps({**write_request(ChatRequest("m", request)), "stream": True}).encode()
 
     def cost(self) -> float:
         """Seconds of CPU for one request."""

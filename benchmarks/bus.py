@@ -62,8 +62,8 @@ def main(model: str) -> None:
     try:
         asyncio.run(_nats(server.url, caller))
     finally:
-        for one in providers:
-            one.kill()
+        for process in providers:
+            process.kill()
         server.kill()
 
 
@@ -132,12 +132,12 @@ async def _nats(url: str, caller: Identity) -> None:
                 await client.request("bare.echo", BARE, timeout=10)
 
         async def bare_stream(frames: int) -> None:
-            inbox, left, done = client.new_inbox(), frames, asyncio.Event()
+            inbox, remaining, done = client.new_inbox(), frames, asyncio.Event()
 
             async def take(message: Any) -> None:
-                nonlocal left
-                left -= 1
-                if not left:
+                nonlocal remaining
+                remaining -= 1
+                if not remaining:
                     done.set()
 
             subscription = await client.subscribe(inbox, cb=take)

@@ -134,24 +134,32 @@ def main(model: str) -> None:
     }
     answers: dict[str, list[Answer]] = {name: [] for name in ways}
     for number in range(1 + RUNS):
-        for name, (request, fast_forward, given) in ways.items():
+        for name, (request, fast_forward, choices) in ways.items():
             engine.fast_forward = fast_forward
-            with Choosing(), Following(given):
+            with Choosing(), Following(choices):
                 answer = asyncio.run(_answer(local, engine, request))
             if number:  # the first round reads the prompts
                 answers[name].append(answer)
     asyncio.run(engine.close())
     assert len({answers[name][0].tokens for name in (SAME, HELD)}) == 1, "the same call has as many tokens"
     for name, rival, goal_of in ((HELD, SAME, 1 / (1 + MOST_COST)), (FAST, SAME, None), (FAST, FREE, 1 / 0.7)):
-        compare(f"{name}: a call", "ms", *_both(answers, name, rival, lambda one: one.seconds * 1000), goal=goal_of)
-        compare(f"{name}: computing for it", "CPU ms", *_both(answers, name, rival, lambda one: one.computing * 1000))
-    rows = [(name, sorted(made, key=lambda answer: answer.seconds)[RUNS // 2]) for name, made in answers.items()]
+        compare(f"{name}: a call", "ms", *_both(answers, name, rival, lambda item: item.seconds * 1000), goal=goal_of)
+        compare(f"{name}: computing for it", "CPU ms", *_both(answers, name, rival, lambda item: item.computing * 1000))
+    rows = [(name, sorted(runs, key=lambda answer: answer.seconds)[RUNS // 2]) for name, runs in answers.items()]
     show(
         f"{model}: one call, decoding only, median of {RUNS}",
         ("", "ms a call", "tokens", "decodes", "ms a token", "choosing %", "valid call"),
         [
-            (name, one.seconds * 1000, one.tokens, one.decodes, one.per_token, one.share, "yes" if one.valid else "no")
-            for name, one in rows
+            (
+                name,
+                median_answer.seconds * 1000,
+                median_answer.tokens,
+                median_answer.decodes,
+                median_answer.per_token,
+                median_answer.share,
+                "yes" if median_answer.valid else "no",
+            )
+            for name, median_answer in rows
         ],
     )
     goal("choosing tokens, % of a step,", dict(rows)[HELD].share, 3)
@@ -162,7 +170,7 @@ def main(model: str) -> None:
 def _both(
     answers: dict[str, list[Answer]], name: str, rival: str, of: Callable[[Answer], float]
 ) -> tuple[list[float], str, list[float]]:
-    return [of(one) for one in answers[name]], rival, [of(one) for one in answers[rival]]
+    return [of(answer) for answer in answers[name]], rival, [of(answer) for answer in answers[rival]]
 
 
 async def _answer(model: LocalModel, engine: LlamaEngine, request: Request) -> Answer:

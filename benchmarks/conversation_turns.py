@@ -97,7 +97,7 @@ def call_text(call: Call) -> str:
     return f"{call.name} {json.dumps(call.arguments, sort_keys=True, ensure_ascii=False)}"
 
 
-def turn_faults(turn: Turn, answer: str, made: Sequence[str], ran: Sequence[str], done: Sequence[str]) -> Iterable[str]:
+def turn_faults(turn: Turn, answer: str, calls: Sequence[str], ran: Sequence[str], done: Sequence[str]) -> Iterable[str]:
     """What is wrong with a turn; nothing where it is right. Of the calls `made`, some `ran`; `done` are the side effects."""
     yield from faults(Journey(turn.text, "", turn.says, turn.does), answer, done)
     yield from repeated(ran)
@@ -109,8 +109,8 @@ def turn_faults(turn: Turn, answer: str, made: Sequence[str], ran: Sequence[str]
     for pattern in turn.runs:
         if not any(re.search(pattern, call, re.IGNORECASE | re.DOTALL) for call in ran):
             yield f"did not call {pattern}"
-    if turn.kind in WITHOUT_CALLS and made:
-        yield f"called, unasked: {'; '.join(made)}"
+    if turn.kind in WITHOUT_CALLS and calls:
+        yield f"called, unasked: {'; '.join(calls)}"
     if len(done) > len(turn.does) > 0:
         yield f"did more than was asked: {'; '.join(done)}"
 
@@ -122,4 +122,4 @@ def plain(text: str) -> str:
 
 def look_up(known: Mapping[str, Any], name: str, what: str) -> Any:
     """What a tool knows by a name, if that has the known one in it: "tomatoes" is found as "tomato"."""
-    return found(known, next((one for one in known if one in plain(name)), name), what)
+    return found(known, next((name_known for name_known in known if name_known in plain(name)), name), what)

@@ -85,15 +85,20 @@ async def hold(model: Model, talk: Talk) -> list[Outcome]:
     )
     outcomes: list[Outcome] = []
     for turn in talk.turns:
-        begun, asked, done, said = time.perf_counter(), explained.asked, len(world.done), len(conversation.messages)
+        begun, requests_before, done, messages_before = (
+            time.perf_counter(),
+            explained.asked,
+            len(world.done),
+            len(conversation.messages),
+        )
         outcome = Outcome(talk, turn)
         try:
             outcome.answer, outcome.ran = await _answer(conversation, turn.text)
-            outcome.made = [call_text(call) for message in conversation.messages[said:] for call in message.calls]
+            outcome.made = [call_text(call) for message in conversation.messages[messages_before:] for call in message.calls]
             outcome.faults = list(turn_faults(turn, outcome.answer, outcome.made, outcome.ran, world.done[done:]))
         except CallsmithError as error:
             outcome.faults = [f"failed: {error}"]
-        outcome.asked, outcome.seconds = explained.asked - asked, time.perf_counter() - begun
+        outcome.asked, outcome.seconds = explained.asked - requests_before, time.perf_counter() - begun
         outcomes.append(outcome)
     return outcomes
 
@@ -106,7 +111,9 @@ async def _answer(conversation: Conversation, text: str) -> tuple[str, list[str]
         if not conversation.pending:
             break
         decision = Approved() if pause < MOST_APPROVALS else Denied("that is enough")
-        ended = await _followed(conversation.stream_resume({one.call.id: decision for one in conversation.pending}), calls)
+        ended = await _followed(
+            conversation.stream_resume({question.call.id: decision for question in conversation.pending}), calls
+        )
     is_answered = bool(ended.messages) and ended.messages[-1].role == "assistant"
     return ended.text.strip() if is_answered else "", calls
 
@@ -126,18 +133,18 @@ async def _followed(events: AsyncIterator[RunEvent], calls: list[str]) -> TurnEn
 
 def row_of(title: str, outcomes: Sequence[Outcome], *, are_whole: bool = False) -> tuple[object, ...]:
     """A line of the table. `are_whole`: these are all turns of their conversations."""
-    talks = {one.talk.id for one in outcomes}
-    faulty = {one.talk.id for one in outcomes if one.faults}
-    right, turns = sum(not one.faults for one in outcomes), len(outcomes)
+    talks = {outcome.talk.id for outcome in outcomes}
+    faulty = {outcome.talk.id for outcome in outcomes if outcome.faults}
+    right, turns = sum(not outcome.faults for outcome in outcomes), len(outcomes)
     return (
         title,
         turns,
         right,
         100 * right / turns,
         f"{len(talks - faulty)} of {len(talks)}" if are_whole else "",
-        sum(one.called_unasked for one in outcomes),
-        sum(one.asked for one in outcomes) / turns,
-        sum(one.seconds for one in outcomes) / turns,
+        sum(outcome.called_unasked for outcome in outcomes),
+        sum(outcome.asked for outcome in outcomes) / turns,
+        sum(outcome.seconds for outcome in outcomes) / turns,
     )
 
 
@@ -145,10 +152,10 @@ def rows_of(outcomes: Sequence[Outcome]) -> list[tuple[object, ...]]:
     """The lines of the table: each half, and its turns by kind."""
     rows: list[tuple[object, ...]] = []
     for half in get_args(Half):
-        of_half = [one for one in outcomes if half_of(one.talk.id) == half]
+        of_half = [outcome for outcome in outcomes if half_of(outcome.talk.id) == half]
         rows += [row_of(half, of_half, are_whole=True)] if of_half else []
         for kind in get_args(Kind):
-            of_kind = [one for one in of_half if one.turn.kind == kind]
+            of_kind = [outcome for outcome in of_half if outcome.turn.kind == kind]
             rows += [row_of(f"  {kind}", of_kind)] if of_kind else []
     return rows
 
@@ -160,14 +167,14 @@ def chosen(half: str) -> tuple[Talk, ...]:
     return tuple(talk for talk in TALKS if half in ("", half_of(talk.id)))
 
 
-async def measure(model: Model, talks: Sequence[Talk], told: Callable[[Outcome], None] | None = None) -> list[Outcome]:
+async def measure(model: Model, talks: Sequence[Talk], report: Callable[[Outcome], None] | None = None) -> list[Outcome]:
     """Hold the conversations, one after another."""
     outcomes: list[Outcome] = []
     for talk in talks:
         for outcome in await hold(model, talk):
             outcomes.append(outcome)
-            if told is not None:
-                told(outcome)
+            if report is not None:
+                report(outcome)
     return outcomes
 
 
@@ -180,10 +187,10 @@ def tell(outcome: Outcome) -> None:
     )
 
 
-async def _main(name: str, talks: Sequence[Talk], told: Callable[[Outcome], None] | None) -> None:
+async def _main(name: str, talks: Sequence[Talk], report: Callable[[Outcome], None] | None) -> None:
     model = open_model(name)
     try:
-        outcomes = await measure(model, talks, told)
+        outcomes = await measure(model, talks, report)
     finally:
         await model.close()
     show(f"{name}: turns of conversations that are right", HEADS, rows_of(outcomes))

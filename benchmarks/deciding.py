@@ -45,15 +45,15 @@ async def measure(name: str) -> None:
     model = open_local(name)
     ways = {"template": with_tool_prompt(model, name, Options(), "template"), model.traits.tool_prompt.name: model}
     rows: list[tuple[object, ...]] = []
-    found: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    times: dict[tuple[str, str], list[tuple[float, int]]] = {}
     for number in range(ROUNDS):
-        for way, asked in ways.items():
-            said = [Message.user("Hello, how are you?")]
+        for way, way_model in ways.items():
+            messages = [Message.user("Hello, how are you?")]
             for when in ("first turn", "second turn"):
-                request = Request(tuple(said), tools(number), sampling=Sampling(temperature=0.0, max_tokens=8))
-                found.setdefault((when, way), []).append(await first_token(asked, request))
-                said += [Message.assistant("I am fine, thank you."), Message.user("Why are leaves green?")]
-    for (when, way), values in sorted(found.items()):
+                request = Request(tuple(messages), tools(number), sampling=Sampling(temperature=0.0, max_tokens=8))
+                times.setdefault((when, way), []).append(await first_token(way_model, request))
+                messages += [Message.assistant("I am fine, thank you."), Message.user("Why are leaves green?")]
+    for (when, way), values in sorted(times.items()):
         rows.append((f"{when}, {way}", median([seconds for seconds, _ in values]), median([read for _, read in values])))
     show(f"{name}: to the first visible token of an answer in words", ("", "s (median)", "tokens read"), rows)
     await model.close()

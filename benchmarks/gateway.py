@@ -124,10 +124,10 @@ async def _load(port: int, streams: int, seconds: float) -> tuple[list[float], f
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while time.perf_counter() < until:
-            asked = time.perf_counter()
+            sent_at = time.perf_counter()
             writer.write(asking)
             answer = await reader.readuntil(b"\r\n0\r\n\r\n")
-            times.append(time.perf_counter() - asked)
+            times.append(time.perf_counter() - sent_at)
             if b" 200 " not in answer[:20] or f"{CHUNKS - 1:03d} ".encode() not in answer or b"[DONE]" not in answer:
                 raise AssertionError(answer[:2000].decode())
         writer.close()
@@ -189,9 +189,9 @@ def callsmith(upstream: int, folder: Path) -> list[str]:
 
 @contextmanager
 def _litellm(upstream: int, folder: Path) -> Iterator[int]:
-    asked = {"model": "openai/m", "api_base": f"http://127.0.0.1:{upstream}/v1", "api_key": "none"}
+    params = {"model": "openai/m", "api_base": f"http://127.0.0.1:{upstream}/v1", "api_key": "none"}
     config = folder / "litellm.yaml"
-    config.write_text(json.dumps({"model_list": [{"model_name": "m", "litellm_params": asked}]}))  # JSON is YAML
+    config.write_text(json.dumps({"model_list": [{"model_name": "m", "litellm_params": params}]}))  # JSON is YAML
     command = [str(LITELLM), "--config", str(config), "--port", "PORT", "--host", "127.0.0.1", "--num_workers", "1"]
     settings = {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with running(command, 300.0, env={**os.environ, **settings}, cwd=folder) as port:
@@ -226,14 +226,16 @@ async def _repair_shares(corpus: Path) -> None:
         models: dict[str, RemoteModel] = {}
         right, invented, called = 0, 0, sum(bool(sample.calls) for sample in samples)
         for sample in samples:
-            named = sample.format if is_named else ""
-            if named not in models:
-                traits = RemoteTraits(format=_format(named) if named else None)
-                models[named] = RemoteModel(upstream, dialect_named("chat"), "m", Quirks(repairs=repairs, checks=False), traits)
+            format_name = sample.format if is_named else ""
+            if format_name not in models:
+                traits = RemoteTraits(format=_format(format_name) if format_name else None)
+                models[format_name] = RemoteModel(
+                    upstream, dialect_named("chat"), "m", Quirks(repairs=repairs, checks=False), traits
+                )
             passing.text = sample.text
-            made = await sample.ask(models[named])
-            right += bool(sample.calls) and made == sample.calls
-            invented += not sample.calls and bool(made)
+            calls = await sample.ask(models[format_name])
+            right += bool(sample.calls) and calls == sample.calls
+            invented += not sample.calls and bool(calls)
         await upstream.close()
         silent = len(samples) - called
         rows.append((way, f"{right} of {called}", f"{100 * right / called:.1f} %", f"{invented} of {silent}"))
@@ -248,7 +250,7 @@ class _Sample:
         from callsmith.core.values import TOOL_NAME, Tool
 
         self.text, self.format = case.row["output"], case.row["format"]
-        self.calls = [(one["name"], one["arguments"]) for one in case.row.get("expected_calls") or []]
+        self.calls = [(call["name"], call["arguments"]) for call in case.row.get("expected_calls") or []]
         tools = {tool.name: tool for tool in case.tools}
         for name, _ in self.calls:
             if TOOL_NAME.fullmatch(name):

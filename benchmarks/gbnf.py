@@ -56,10 +56,10 @@ def main(model: str) -> None:
 def ours(schema: Any) -> Made:
     began = time.perf_counter()
     try:
-        made = to_gbnf(Grammar(JsonValue(schema)))
+        grammar = to_gbnf(Grammar(JsonValue(schema)))
     except UnsupportedSchema:
         return None
-    return made.text, time.perf_counter() - began
+    return grammar.text, time.perf_counter() - began
 
 
 def measured(name: str, convert: Callable[[Any], Made], cases: Iterable[Case]) -> tuple[object, ...]:
@@ -67,12 +67,12 @@ def measured(name: str, convert: Callable[[Any], Made], cases: Iterable[Case]) -
     count, times = Counter[str](), list[float]()
     for case in cases:
         count["schemas"] += 1
-        made = convert(case.schema)
-        judge = loaded(made)
-        if made is None or judge is None:
+        converted = convert(case.schema)
+        judge = loaded(converted)
+        if converted is None or judge is None:
             count["exact"] += not case.valid
             continue
-        times.append(made[1] * 1000)
+        times.append(converted[1] * 1000)
         right = [judge.accepts(spelled(value)) for value in case.valid]
         wrong = [not judge.accepts(spelled(value)) for value in case.invalid]
         count["compiled"] += 1
@@ -82,9 +82,9 @@ def measured(name: str, convert: Callable[[Any], Made], cases: Iterable[Case]) -
     return name, count["schemas"], count["compiled"], *rates, median(times), quantiles(times, n=20)[18], max(times)
 
 
-def loaded(made: Made) -> LlamaGrammar | None:
+def loaded(converted: Made) -> LlamaGrammar | None:
     try:
-        return LlamaGrammar(made[0]) if made else None
+        return LlamaGrammar(converted[0]) if converted else None
     except ValueError:
         return None
 

@@ -45,18 +45,18 @@ async def ask(model: LocalModel, request: Request) -> bool:
     return bool(calls) and validate(WEATHER, calls[0].arguments) == []
 
 
-async def measure(model: LocalModel, engine: LlamaEngine, asked: list[Request]) -> Speed:
+async def measure(model: LocalModel, engine: LlamaEngine, requests: list[Request]) -> Speed:
     """The median of some runs."""
-    found: list[Speed] = []
+    speeds: list[Speed] = []
     for run in range(RUNS + 1):
         tokens, began = engine.stats.sampled + engine.stats.forced, time.perf_counter()
-        valid = await asyncio.gather(*(ask(model, request) for request in asked))
+        valid = await asyncio.gather(*(ask(model, request) for request in requests))
         seconds = time.perf_counter() - began
         await asyncio.sleep(0.2)  # an answer that was ended early is only then accounted for
         if run:  # the first one reads the prompts
-            made = engine.stats.sampled + engine.stats.forced - tokens
-            found.append(Speed(made / seconds, sum(valid) / len(valid)))
-    return sorted(found, key=lambda speed: speed.tokens)[RUNS // 2]
+            generated = engine.stats.sampled + engine.stats.forced - tokens
+            speeds.append(Speed(generated / seconds, sum(valid) / len(valid)))
+    return sorted(speeds, key=lambda speed: speed.tokens)[RUNS // 2]
 
 
 async def measure_all(name: str, gpu_layers: int | None) -> tuple[str, dict[tuple[int, str], Speed]]:
@@ -64,14 +64,14 @@ async def measure_all(name: str, gpu_layers: int | None) -> tuple[str, dict[tupl
     model = open_model(name, Options(context=8192, live=max(AT_ONCE), gpu_layers=gpu_layers))
     engine = model.engine
     assert isinstance(engine, LlamaEngine)
-    found: dict[tuple[int, str], Speed] = {}
+    speeds: dict[tuple[int, str], Speed] = {}
     for count in AT_ONCE:
         for choice in ("auto", "required"):
-            asked = [replace(request, choice=Choice(choice)) for request in questions(count)]
-            found[count, choice] = await measure(model, engine, asked)
+            requests = [replace(request, choice=Choice(choice)) for request in questions(count)]
+            speeds[count, choice] = await measure(model, engine, requests)
     placement = engine.info.placement
     await model.close()
-    return placement, found
+    return placement, speeds
 
 
 def main(name: str) -> None:
@@ -85,11 +85,11 @@ def main(name: str) -> None:
     for way, layers in (("GPU", None), ("processor", 0)):
         placement, ways[way] = asyncio.run(measure_all(name, layers))
         print(f"{way}: {placement}")
-    for way, found in ways.items():
+    for way, speeds in ways.items():
         rows = [
             (count, free.tokens, held.tokens, free.tokens / held.tokens, f"{free.valid:.0%}", f"{held.valid:.0%}")
             for count in AT_ONCE
-            for free, held in ((found[count, "auto"], found[count, "required"]),)
+            for free, held in ((speeds[count, "auto"], speeds[count, "required"]),)
         ]
         heads = (
             "at once",

@@ -45,12 +45,12 @@ def main(model: str) -> None:
     tools, calls, source = offered()
     print(f"\nvocabulary of {tokens.size:,}, {source}, one call required; medians of {SETS} sets")
     ours, colds = {name: Ours(tokens, name) for name in FORMATS}, dict[str, list[float]]()
-    for name, one in ours.items():
-        rows = [one.row(subset(tools, count)) for count in COUNTS]
+    for name, ours_of_format in ours.items():
+        rows = [ours_of_format.row(subset(tools, count)) for count in COUNTS]
         colds[name] = [row[1] for row in rows]
         heads = ("tools", "cold ms", "first choice ms", "warm µs", "sent again µs", "reading µs", "KB a set")
         show(f"{name}: cold and warm to a first mask; tools a client sent again, and reading those", heads, rows)
-        text = one.text_row(tools[:10], calls)
+        text = ours_of_format.text_row(tools[:10], calls)
         show(f"{name}: {CALLS} calls, a mask at every token, and where nothing is forced; µs", TEXT_HEADS, [text])
         (_, ten, _, ten_warm, *_), _, (_, many, _, many_warm, *_) = rows[1:]
         for what, value, most in (
@@ -79,9 +79,9 @@ class Ours:
 
     def start(self, tools: Sequence[Tool], grammars: Grammars | None = None) -> ActiveConstraint:
         """From the tools to where a mask can be asked for."""
-        made = (grammars or Grammars(self.format, relays=True)).get(tools, Choice("required"), parallel=False)
-        assert made is not None
-        return self.compiler.begin(made)
+        grammar = (grammars or Grammars(self.format, relays=True)).get(tools, Choice("required"), parallel=False)
+        assert grammar is not None
+        return self.compiler.begin(grammar)
 
     def row(self, sets: list[list[Tool]]) -> tuple[float, ...]:
         costs = zip(*(self._set(tools) for tools in sets), strict=True)
@@ -94,15 +94,15 @@ class Ours:
         grammars = Grammars(self.format, relays=True)
         constraint, cold = timed(lambda: self.start(tools, grammars))
         _, chosen = timed(lambda: self._through_name(constraint, tools[len(tools) // 2]))
-        asked = tuple(tools)  # as a request has them
-        self.start(asked, grammars)
-        warm = median([timed(lambda: self.start(asked, grammars))[1] for _ in range(5)])
+        offered_tools = tuple(tools)  # as a request has them
+        self.start(offered_tools, grammars)
+        warm = median([timed(lambda: self.start(offered_tools, grammars))[1] for _ in range(5)])
         return cold, chosen, warm * 1000, *self._sent(tools, grammars)
 
     def _sent(self, tools: list[Tool], grammars: Grammars) -> tuple[float, float]:
         bodies = BodyReader(Requests(tools=10**6, schema_values=10**8))
-        asked = ChatRequest("m", Request((Message.user("hi"),), tuple(tools), Choice("required")))
-        body, again, reading = json.dumps(write_request(asked)).encode(), list[float](), list[float]()
+        request = ChatRequest("m", Request((Message.user("hi"),), tuple(tools), Choice("required")))
+        body, again, reading = json.dumps(write_request(request)).encode(), list[float](), list[float]()
         for _ in range(6):
             read, spent = timed(lambda: read_request(bodies.decode(body)).request.tools)
             reading.append(spent * 1000)
@@ -120,7 +120,7 @@ class Ours:
         """KB that one more set takes: the same tools under other names, so that nothing is shared."""
         before, kept = resident(), list[object]()
         for copy in range(COPIES):
-            renamed = [Tool(f"{one.name}_{copy}", "", one.parameters) for one in tools]
+            renamed = [Tool(f"{copied.name}_{copy}", "", copied.parameters) for copied in tools]
             grammars = Grammars(self.format, relays=True)
             kept += [grammars, self.start(renamed, grammars)]
         return (resident() - before) / COPIES / 1024
@@ -176,11 +176,11 @@ def masks_beside(ours: Ours, rival: Rival, tools: list[Tool], calls: list[Call])
     rows: list[tuple[object, ...]] = []
     for count in (1, 10, 100):
         some = tools[:count]
-        made, first, again, theirs = rival.compile(some), list[float](), list[float](), list[float]()
+        compiled, first, again, theirs = rival.compile(some), list[float](), list[float](), list[float]()
         middles: list[tuple[float, float]] = []
         for call in some_calls(some, calls):
             mine, tokens = ours.masks(some, call), ours.vocabulary.tokenize(write(format_named("json"), [call]))
-            other = [mask for mask, _ in rival.costs(made, tokens)]
+            other = [mask for mask, _ in rival.costs(compiled, tokens)]
             middles.append((median(mine), median(other)))
             first, again, theirs = first + mine, again + ours.masks(some, call), theirs + other
         noted = list(zip(*middles, strict=True))
@@ -212,7 +212,7 @@ def beside(ours: Ours, mine: list[float], tools: list[Tool], calls: list[Call]) 
         if rival.name == "xgrammar":
             masks_beside(ours, rival, tools, calls)
             both = [(cold(ours.start, some), cold(rival.compile, some)) for some in subset(tools, 10)]
-            compare("a grammar of 10 tools", "CPU ms", [one for one, _ in both], rival.name, [one for _, one in both])
+            compare("a grammar of 10 tools", "CPU ms", [ratio for ratio, _ in both], rival.name, [ratio for _, ratio in both])
         theirs = [rival_compile(rival, tools, count) for count in COUNTS]
         masks, ruled = zip(*rival_costs(rival, ours.vocabulary, tools[:10], calls), strict=True)
         rows.append((rival.name, *theirs, median(masks), p99(masks), median(masks) + median(ruled)))
@@ -235,8 +235,8 @@ def rival_compile(rival: Rival, tools: list[Tool], count: int) -> float | str:
 
 def rival_costs(rival: Rival, vocabulary: GgufVocabulary, tools: list[Tool], calls: list[Call]) -> Iterator[tuple[float, float]]:
     for call in some_calls(tools, calls)[: CALLS if rival.name == "xgrammar" else 1]:
-        made, text = rival.compile(tools), write(format_named("json"), [call])
-        yield from rival.costs(made, vocabulary.tokenize(text))
+        compiled, text = rival.compile(tools), write(format_named("json"), [call])
+        yield from rival.costs(compiled, vocabulary.tokenize(text))
 
 
 # --- what is offered --------------------------------------------------------------------------------------------------------
@@ -246,16 +246,24 @@ def offered() -> tuple[list[Tool], list[Call], str]:
     """Tools, calls of them, and where they are from: BFCL where it is at hand."""
     file = Path(CORPUS) / "bfcl_gold.jsonl.gz"
     if not file.is_file():
-        made = [tool(number) for number in range(max(COUNTS) * 2)]
-        return made, [Call(one.name, {"city": CITY, "unit": "celsius", "loud": True}) for one in made], "generated tools"
+        generated = [tool(number) for number in range(max(COUNTS) * 2)]
+        return (
+            generated,
+            [Call(offered_tool.name, {"city": CITY, "unit": "celsius", "loud": True}) for offered_tool in generated],
+            "generated tools",
+        )
     tools, calls = dict[str, Tool](), list[Call]()
     with gzip.open(file, "rt") as lines:
         for case in map(json.loads, lines):
-            new = {one["function"]["name"]: one["function"] for one in case["tools"] if one["function"]["name"] not in tools}
-            tools |= {name: Tool(name, "", one["parameters"]) for name, one in new.items() if compiles(one)}
-            for one in case["gold"] or ():
-                if one["name"] in new and one["name"] in tools:
-                    calls.append(Call(one["name"], in_order(one["arguments"], new[one["name"]]["parameters"])))
+            new = {
+                listed["function"]["name"]: listed["function"]
+                for listed in case["tools"]
+                if listed["function"]["name"] not in tools
+            }
+            tools |= {name: Tool(name, "", listed["parameters"]) for name, listed in new.items() if compiles(listed)}
+            for call in case["gold"] or ():
+                if call["name"] in new and call["name"] in tools:
+                    calls.append(Call(call["name"], in_order(call["arguments"], new[call["name"]]["parameters"])))
     return list(tools.values()), calls, f"{len(tools):,} BFCL tools"
 
 

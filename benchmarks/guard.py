@@ -56,22 +56,24 @@ class Found:
 
 def judge(checks: Sequence[Check]) -> list[Found]:
     """Measure each, again where it is too slow; the least counts."""
-    found: list[Found] = []
+    results: list[Found] = []
     for check in checks:
-        one = Found(check, check.measure())
+        result = Found(check, check.measure())
         for _ in range(AGAIN - 1):
-            if not one.is_kept:
-                one = Found(check, min(one.ratio, check.measure()))
-        found.append(one)
-    return found
+            if not result.is_kept:
+                result = Found(check, min(result.ratio, check.measure()))
+        results.append(result)
+    return results
 
 
 def main(model: str) -> None:
     began = time.monotonic()
-    found = judge(CHECKS)
-    rows = [(one.check.name, f"{one.ratio:.3g}", f"{one.check.usual:g}", f"{one.check.limit:g}") for one in found]
+    results = judge(CHECKS)
+    rows = [
+        (result.check.name, f"{result.ratio:.3g}", f"{result.check.usual:g}", f"{result.check.limit:g}") for result in results
+    ]
     show(f"ratios that are guarded, in {time.monotonic() - began:.0f} s", ("", "now", "usual", "limit"), rows)
-    if slow := [str(one) for one in found if not one.is_kept]:
+    if slow := [str(result) for result in results if not result.is_kept]:
         sys.exit("Something has become many times slower:\n  " + "\n  ".join(slow))
 
 
@@ -107,9 +109,9 @@ def cached_grammar() -> float:
     compiler.compile('start: "a"')
 
     def start(grammars: Grammars, tools: tuple[Tool, ...]) -> None:
-        made = grammars.get(tools, Choice("required"), parallel=False)
-        assert made is not None
-        compiler.begin(made)
+        grammar = grammars.get(tools, Choice("required"), parallel=False)
+        assert grammar is not None
+        compiler.begin(grammar)
 
     def cold(tools: tuple[Tool, ...]) -> float:
         return _spent(lambda: start(Grammars(format_named("hermes"), relays=True), tools))
@@ -131,11 +133,11 @@ def choosing() -> float:
     engine.fast_forward = False
 
     async def answers() -> float:
-        asked = replace(constrained.ASKED, choice=Choice("required"))
+        request = replace(constrained.ASKED, choice=Choice("required"))
         with constrained.Choosing():
-            made = [await constrained._answer(local, engine, asked) for _ in range(2)]  # the first reads the prompt
+            answered = [await constrained._answer(local, engine, request) for _ in range(2)]  # the first reads the prompt
         await local.close()
-        return made[1].share / 100
+        return answered[1].share / 100
 
     return asyncio.run(answers())
 

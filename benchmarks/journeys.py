@@ -124,7 +124,7 @@ class World:
 def found(among: Any, key: Any, what: str) -> Any:
     """What a tool finds; for what it does not know, an error that names all it knows."""
     if key not in among:
-        raise ValueError(f"no such {what}; known: {', '.join(str(one) for one in among)}")
+        raise ValueError(f"no such {what}; known: {', '.join(str(item) for item in among)}")
     return among[key]
 
 
@@ -263,11 +263,11 @@ def faults(journey: Journey, answer: str, done: Sequence[str]) -> Iterable[str]:
         if not re.search(pattern, answer, re.IGNORECASE):
             yield f"does not say {pattern}"
     for pattern in journey.does:
-        if not any(re.search(pattern, one, re.IGNORECASE | re.DOTALL) for one in done):
+        if not any(re.search(pattern, line, re.IGNORECASE | re.DOTALL) for line in done):
             yield f"did not {pattern}"
-    for one in done:
-        if not any(re.search(pattern, one, re.IGNORECASE | re.DOTALL) for pattern in journey.does):
-            yield f"did, unasked: {one}"
+    for line in done:
+        if not any(re.search(pattern, line, re.IGNORECASE | re.DOTALL) for pattern in journey.does):
+            yield f"did, unasked: {line}"
 
 
 def repeated(calls: Sequence[str]) -> list[str]:
@@ -302,7 +302,7 @@ async def measure(name: str, setups: Sequence[str], *, verbose: bool) -> None:
 
     pairs = [(setup, journey) for journey in JOURNEYS[:: int(os.environ.get(EVERY, "1"))] for setup in setups]
     made_all = [await made(*pair) for pair in pairs]
-    outcomes = {setup: [one for one, (of, _) in zip(made_all, pairs, strict=True) if of == setup] for setup in setups}
+    outcomes = {setup: [outcome for outcome, (of, _) in zip(made_all, pairs, strict=True) if of == setup] for setup in setups}
     rows: list[tuple[object, ...]] = []
     for setup, all in outcomes.items():
         for what, some in (

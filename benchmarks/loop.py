@@ -91,11 +91,11 @@ class _Fake:
 
 def _callsmith() -> Once:
     model, toolset = _Fake(), Functions(add)
-    asked, limits = Request((Message.user("go"),)), Limits(iterations=CALLS)
+    request, limits = Request((Message.user("go"),)), Limits(iterations=CALLS)
 
     async def once() -> None:
         last: Any = None
-        async for event in run(model, toolset, asked, limits=limits):
+        async for event in run(model, toolset, request, limits=limits):
             last = event
         assert isinstance(last, TurnEnded)
         assert [message.content for message in last.messages[-2:]] == [str(CALLS), "done"]
@@ -114,8 +114,8 @@ def _by_hand() -> Once:
             async for event in model.stream(Request(messages)):
                 call = event.call if isinstance(event, CallReady) else call
             if call is not None:
-                made: Any = call.arguments
-                result = Result(call.id, call.name, str(await add(**made)))
+                arguments: Any = call.arguments
+                result = Result(call.id, call.name, str(await add(**arguments)))
                 messages = (*messages, Message.assistant(calls=[call]), Message.tool(result))
         assert messages[-1].content == str(CALLS)
 
@@ -159,8 +159,8 @@ def _langchain() -> Once:
 
         def _generate(self, messages: Any, *_: Any, **__: Any) -> Any:
             at = sum(isinstance(message, ToolMessage) for message in messages)
-            made = [{"name": "add", "args": {"a": at, "b": 1}, "id": f"c{at}"}] if at < CALLS else []
-            return ChatResult(generations=[ChatGeneration(message=AIMessage("" if made else "done", tool_calls=made))])
+            calls = [{"name": "add", "args": {"a": at, "b": 1}, "id": f"c{at}"}] if at < CALLS else []
+            return ChatResult(generations=[ChatGeneration(message=AIMessage("" if calls else "done", tool_calls=calls))])
 
         async def _agenerate(self, messages: Any, *_: Any, **__: Any) -> Any:
             return self._generate(messages)
@@ -168,8 +168,8 @@ def _langchain() -> Once:
     agent: Any = create_agent(Fake(), [add])
 
     async def once() -> None:
-        asked = {"messages": [("user", "go")]}
-        ended = await agent.ainvoke(asked, {"recursion_limit": 4 * CALLS})
+        request = {"messages": [("user", "go")]}
+        ended = await agent.ainvoke(request, {"recursion_limit": 4 * CALLS})
         assert ended["messages"][-1].content == "done"
         assert ended["messages"][-2].content == str(CALLS)
 

@@ -47,13 +47,13 @@ _taken: list[Measurement] = []
 
 def in_turn(ways: Mapping[str, Callable[[], float]], rounds: int = ROUNDS, warm: int = 1) -> dict[str, list[float]]:
     """What each way gives, round after round; the first rounds warm up and do not count."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
+    values: dict[str, list[float]] = {name: [] for name in ways}
     for number in range(warm + rounds):
         for name, work in ways.items():
             value = work()
             if number >= warm:
-                found[name].append(value)
-    return found
+                values[name].append(value)
+    return values
 
 
 def compare(
@@ -69,7 +69,7 @@ def compare(
     """Note what both took, round by round."""
     ratios = [a / b if more_is_better else b / a for a, b in zip(ours, theirs, strict=True)]
     low, middle, high = quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-    made = Measurement(
+    measurement = Measurement(
         name,
         unit,
         *(_rounded(median(ours)), rival, _rounded(median(theirs))),
@@ -77,8 +77,8 @@ def compare(
         "ours ÷ rival" if more_is_better else "rival ÷ ours",
         goal,
     )
-    _taken.append(made)
-    return made
+    _taken.append(measurement)
+    return measurement
 
 
 def cpu_time(work: Callable[[], object], times: int = 1) -> float:
@@ -96,17 +96,26 @@ def told(benchmark: str) -> None:
     heads = ("", "unit", "callsmith", "rival", "", "times as good", "middle half", "ratio", "goal")
     rows = [
         (
-            *(one.name, one.unit, _cell(one.ours), one.rival, _cell(one.theirs), f"{one.ratio:.2f}"),
-            f"{one.low:.2f}–{one.high:.2f}",
-            one.ratio_is,
-            "" if one.goal is None else f"{one.goal:g} {'kept' if one.ratio >= one.goal else 'MISSED'}",
+            *(
+                measurement.name,
+                measurement.unit,
+                _cell(measurement.ours),
+                measurement.rival,
+                _cell(measurement.theirs),
+                f"{measurement.ratio:.2f}",
+            ),
+            f"{measurement.low:.2f}–{measurement.high:.2f}",
+            measurement.ratio_is,
+            ""
+            if measurement.goal is None
+            else f"{measurement.goal:g} {'kept' if measurement.ratio >= measurement.goal else 'MISSED'}",
         )
-        for one in _taken
+        for measurement in _taken
     ]
     show(f"{benchmark}: beside others, medians", heads, rows)
     if file := os.environ.get(PASSED_ON):
         with Path(file).open("a") as stream:
-            stream.writelines(json.dumps({"benchmark": benchmark, **asdict(one)}) + "\n" for one in _taken)
+            stream.writelines(json.dumps({"benchmark": benchmark, **asdict(measurement)}) + "\n" for measurement in _taken)
     _taken.clear()
 
 
@@ -137,10 +146,10 @@ def drawn(runs: Iterable[Sequence[Mapping[str, Any]]], where: str) -> str:
     series: defaultdict[str, list[tuple[float, float]]] = defaultdict(list)
     for number, run in enumerate(runs, 1):
         moved: defaultdict[str, list[float]] = defaultdict(list)
-        for one in run:
-            key = (one["benchmark"], one["name"], one["rival"])
-            if one["ratio"] > 0:
-                moved[one["benchmark"]].append(log(one["ratio"] / first.setdefault(key, one["ratio"])))
+        for row in run:
+            key = (row["benchmark"], row["name"], row["rival"])
+            if row["ratio"] > 0:
+                moved[row["benchmark"]].append(log(row["ratio"] / first.setdefault(key, row["ratio"])))
         for benchmark, changes in moved.items():
             series[benchmark].append((number, exp(mean(changes))))
     return lines(f"Ratios to rivals, beside the first run ({where})", series, "run", "×")
@@ -149,15 +158,17 @@ def drawn(runs: Iterable[Sequence[Mapping[str, Any]]], where: str) -> str:
 def machine() -> dict[str, Any]:
     """The kind of machine this is."""
     try:
-        found = [line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line]
+        models = [
+            line.split(":", 1)[1].strip() for line in Path("/proc/cpuinfo").read_text().splitlines() if "model name" in line
+        ]
     except OSError:
-        found = []
-    return {"processor": found[0] if found else platform.machine(), "cores": os.cpu_count(), "system": platform.system()}
+        models = []
+    return {"processor": models[0] if models else platform.machine(), "cores": os.cpu_count(), "system": platform.system()}
 
 
 def _commit() -> str:
-    asked = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HISTORY.parent)
-    return asked.stdout.strip()
+    completed = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, cwd=HISTORY.parent)
+    return completed.stdout.strip()
 
 
 def _rounded(value: float) -> float:

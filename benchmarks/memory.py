@@ -39,28 +39,30 @@ def main(model: str) -> None:
 
     def grammars(tools: tuple[Tool, ...]) -> tuple[Grammars, Grammar | Relay]:
         kept = Grammars(hermes, relays=True)
-        made = kept.get(tools, Choice("required"), parallel=False)
-        assert made is not None
-        return kept, made
+        compiled_grammar = kept.get(tools, Choice("required"), parallel=False)
+        assert compiled_grammar is not None
+        return kept, compiled_grammar
 
     def compiled() -> Any:
-        kept, made = grammars(new_set())
-        return kept, compiler.begin(made)
+        kept, compiled_grammar = grammars(new_set())
+        return kept, compiler.begin(compiled_grammar)
 
     def reader(more: str = "") -> Reader:
-        made = Reader(hermes, shared)
+        new_reader = Reader(hermes, shared)
         for piece in (*MID_ANSWER, *(more[at : at + 4] for at in range(0, len(more), 4))):
-            made.feed(piece)
-        return made
+            new_reader.feed(piece)
+        return new_reader
 
     _, grammar = grammars(shared)
     compiler.begin(grammar)
     prompt = list(range(1000, 2000))
 
     def sequence() -> Any:
-        made = Sequence(weights.vocabulary, Sampling(seed=1), room=1000, prompt=prompt, constraint=compiler.begin(grammar))
-        made.begin()
-        return made
+        new_sequence = Sequence(
+            weights.vocabulary, Sampling(seed=1), room=1000, prompt=prompt, constraint=compiler.begin(grammar)
+        )
+        new_sequence.begin()
+        return new_sequence
 
     rows = [
         ("a tool, as a request brings it", *taken(new_tool, 2000)),
@@ -83,9 +85,9 @@ def new_set() -> tuple[Tool, ...]:
     return tuple(new_tool() for _ in range(SET))
 
 
-def checked(one: Tool) -> Tool:
-    assert not validate(one.parameters, {"city": "Oslo"})
-    return one
+def checked(checked_tool: Tool) -> Tool:
+    assert not validate(checked_tool.parameters, {"city": "Oslo"})
+    return checked_tool
 
 
 def taken(make: Callable[[], object], many: int) -> tuple[float, float]:

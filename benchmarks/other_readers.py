@@ -52,11 +52,11 @@ def other_readers(tool: Tool) -> Iterator[OtherReaders]:
         sys.path.append(str(RIVALS))
     for kind in (_SGLang, _VLLM):
         try:
-            made = _StandIns().around(partial(kind, tool))
+            reader = _StandIns().around(partial(kind, tool))
         except Exception as missing:  # half of an installation fails in many ways
             print(f"\n{kind.name}: not installed ({missing}); make rivals fetches it")
         else:
-            yield made
+            yield reader
 
 
 class _StandIns(MetaPathFinder, Loader):
@@ -77,7 +77,7 @@ class _StandIns(MetaPathFinder, Loader):
                 if not name or name in self._names or name in ("vllm", "sglang", "torch", "transformers"):
                     raise
                 self._names.add(name)
-                for loaded in [one for one in sys.modules if one.split(".")[0] == "sglang"]:
+                for loaded in [module for module in sys.modules if module.split(".")[0] == "sglang"]:
                     del sys.modules[loaded]  # what was half imported is begun anew
 
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> ModuleSpec | None:
@@ -98,8 +98,8 @@ def _no(name: str) -> Any:
 
 def specials_of(format: Format) -> list[str]:
     """The markers of a format that are special tokens of models, the longest first."""
-    found = {text for text in compile_markers(format).text_stops.texts if is_strong(text)}
-    whole = {text for text in found if text[0] in "<[" and text[-1] in ">]" and " " not in text and "=" not in text}
+    markers = {text for text in compile_markers(format).text_stops.texts if is_strong(text)}
+    whole = {text for text in markers if text[0] in "<[" and text[-1] in ">]" and " " not in text and "=" not in text}
     return sorted(whole, key=len, reverse=True)
 
 
@@ -137,11 +137,11 @@ class _SGLang:
         return calls.found()
 
     def _whole(self, name: str, text: str) -> Found:
-        _, found = self._parser(self._tools, name).parse_non_stream(text)
-        return [(call.name, _value(call.parameters)) for call in found]
+        _, results = self._parser(self._tools, name).parse_non_stream(text)
+        return [(call.name, _value(call.parameters)) for call in results]
 
-    def _add(self, calls: "_Calls", found: Any) -> None:
-        for call in found:
+    def _add(self, calls: "_Calls", results: Any) -> None:
+        for call in results:
             calls.add(call.tool_index, call.name, call.parameters)
 
 
@@ -179,8 +179,8 @@ class _VLLM:
         return calls.found()
 
     def _whole(self, kind: Any, tokenizer: "_Tokenizer", text: str) -> Found:
-        made = kind(tokenizer, self._request.tools).extract_tool_calls(text, self._request)
-        return [(call.function.name, _value(call.function.arguments)) for call in made.tool_calls]
+        extracted = kind(tokenizer, self._request.tools).extract_tool_calls(text, self._request)
+        return [(call.function.name, _value(call.function.arguments)) for call in extracted.tool_calls]
 
 
 class _Tokenizer:

@@ -57,9 +57,9 @@ def main(model: str) -> None:
 def _sources() -> Iterator[tuple[str, list[Case]]]:
     yield "ours", [case for case in cases(WILD) if not case.opened]
     outputs = CORPUS / "model_outputs"
-    found = list(cases(outputs)) if outputs.is_dir() else []
+    all_cases = list(cases(outputs)) if outputs.is_dir() else []
     known = {name for format in formats().values() for name in (format.name, *format.aliases)}
-    usable = [case for case in found if case.row["format"] in known and case.counts and not case.row.get("is_partial")]
+    usable = [case for case in all_cases if case.row["format"] in known and case.counts and not case.row.get("is_partial")]
     for source in ("vllm", "sglang"):
         yield f"tests of {source}", [case for case in usable if case.row["source"] == source and not case.opened]
 
@@ -105,8 +105,8 @@ def _read(tokenizer: Any, case: Case, tools: str, reasoning: str | None) -> tupl
     message = [{"role": "user", "content": "Hi"}]
     request = ChatCompletionRequest(model="m", messages=message, tools=declared(case) or None, include_reasoning=True)
     text = case.row["output"]
-    _, _, found = kind(tokenizer, request.tools).parse(text, request, enable_auto_tools=True)
-    whole = [(call.name, _value(call.arguments)) for call in found or []]
+    _, _, calls = kind(tokenizer, request.tools).parse(text, request, enable_auto_tools=True)
+    whole = [(call.name, _value(call.arguments)) for call in calls or []]
     return whole, [_streamed(kind, tokenizer, request, text, size) for size in SIZES]
 
 

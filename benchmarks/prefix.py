@@ -33,13 +33,13 @@ async def _compare(name: str) -> None:
             for kind, question in QUESTIONS.items():
                 messages = (Message.system(f"Building {number}. {FACTS}"), Message.user(question))
                 began, busy = time.perf_counter(), time.process_time()
-                told = await ask(Request(messages, sampling=Sampling(temperature=0.0, max_tokens=1)))
+                answer = await ask(Request(messages, sampling=Sampling(temperature=0.0, max_tokens=1)))
                 seconds = time.perf_counter() - began
                 await ours.rest()  # what we compute once the answer is there costs no time, but it costs
                 if number:  # the first round warms up
                     took[way, kind, "ms"].append(seconds * 1000)
                     took[way, kind, "CPU ms"].append((time.process_time() - busy) * 1000)
-                read[way, kind] = told.read
+                read[way, kind] = answer.read
     await ours.model.close()
     show(f"{name}: of prompts, read anew", ("", "tokens"), [(f"{way}, {kind}", count) for (way, kind), count in read.items()])
     (mine, _), (rival, _) = ways

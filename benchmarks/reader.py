@@ -68,7 +68,9 @@ class Beside:
             print(f"  {self._rival.name}, {way}: not read as written: {len(names)} of {len(rows)} ({', '.join(names) or '-'})")
         print(f"  {self._rival.name}: too slow to be asked for more: {', '.join(self._slow) or 'none'}")
         for (way, size), costs in self._costs.items():
-            ours, theirs = ([geometric_mean(one) for one in zip(*both, strict=True)] for both in zip(*costs, strict=True))
+            ours, theirs = (
+                [geometric_mean(costs_of_run) for costs_of_run in zip(*both, strict=True)] for both in zip(*costs, strict=True)
+            )
             name = f"{way}, {size // 1000} KB, {len(costs)} formats"
             compare(name, "µs a chunk" if way == "streamed" else "µs a text", ours, self._rival.name, theirs)
 
@@ -80,10 +82,12 @@ class Beside:
         for way in self._wrong:
             for size in SIZES:
                 text = "".join(pieces_of(format, size, CHUNK))
-                given = in_tokens(format, text, CHUNK) if way == "streamed" else text
+                pieces = in_tokens(format, text, CHUNK) if way == "streamed" else text
                 ours = read if way == "streamed" else read_whole
                 their_way = theirs.streamed if way == "streamed" else theirs.whole
-                cells.append(self._cell(way, size, format, partial(ours, format, given), partial(their_way, given), len(given)))
+                cells.append(
+                    self._cell(way, size, format, partial(ours, format, pieces), partial(their_way, pieces), len(pieces))
+                )
                 if cells[-1].endswith(("wrong", "slow")):
                     break
             cells += [""] * (-len(cells) % len(SIZES))
@@ -107,7 +111,7 @@ class Beside:
         costs = in_turn(ways)
         both = costs["ours"], costs.get("theirs", [once] * ROUNDS)
         parts = chunks if way == "streamed" else 1
-        self._costs.setdefault((way, size), []).append(tuple([one / parts * 1e6 for one in side] for side in both))
+        self._costs.setdefault((way, size), []).append(tuple([seconds / parts * 1e6 for seconds in side] for side in both))
         ratio = f"{median(both[1]) / median(both[0]):.1f}"
         if once > SLOW and size != SIZES[-1]:
             self._slow.append(f"{format.name} ({way}, {size // 1000} KB: {once:.1f} s)")

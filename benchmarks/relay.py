@@ -119,7 +119,7 @@ async def _cost(port: int, path: str, body: dict[str, Any]) -> tuple[Spent, floa
     """What a token costs, and what a request costs besides its tokens, in seconds."""
     await _ask_all(port, path, body, SHORT)  # warm
     rounds = [[await _ask_all(port, path, body, tokens) for tokens in (SHORT, LONG)] for _ in range(ROUNDS)]
-    short, long = (min(spent, key=lambda one: one.all) for spent in zip(*rounds, strict=True))
+    short, long = (min(spent, key=lambda cost: cost.all) for spent in zip(*rounds, strict=True))
     token = (long - short) / (LONG - SHORT)
     return token, short.all - SHORT * token.all
 

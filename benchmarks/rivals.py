@@ -30,7 +30,7 @@ class Rival(Protocol):
         """From the tools to where a mask can be asked for."""
         ...
 
-    def costs(self, made: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
         """For each token of a call, µs to find what is allowed, and to rule out the rest."""
         ...
 
@@ -63,21 +63,21 @@ class XGrammar:
             }
             for tool in tools
         ]
-        made = self._compiler.compile_json_schema({"anyOf": calls}, any_whitespace=False, separators=(", ", ": "))
-        self._module.GrammarMatcher(made)
-        return made
+        grammar = self._compiler.compile_json_schema({"anyOf": calls}, any_whitespace=False, separators=(", ", ": "))
+        self._module.GrammarMatcher(grammar)
+        return grammar
 
-    def costs(self, made: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
-        matcher = self._module.GrammarMatcher(made)
+    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+        matcher = self._module.GrammarMatcher(grammar)
         mask = self._module.allocate_token_bitmask(1, self._size)
         logits = self._torch.zeros(1, self._size)
         for token in tokens:
             began = time.process_time()
             matcher.fill_next_token_bitmask(mask)
-            found = time.process_time()
+            masked = time.process_time()
             self._module.apply_token_bitmask_inplace(logits, mask)
             done = time.process_time()
-            yield (found - began) * 1e6, (done - found) * 1e6
+            yield (masked - began) * 1e6, (done - masked) * 1e6
             logits.zero_()
             if not matcher.accept_token(token):
                 return
@@ -100,34 +100,34 @@ class LlamaCpp:
         gbnf: Any = import_module("callsmith.grammar.targets.gbnf")
         library: Any = import_module("tests.grammar.targets.llama_grammar").library()
         self._emit, self._vocabulary, self._c = gbnf.to_gbnf, vocabulary, library
-        for name, result, *given in (
+        for name, result, *argument_types in (
             ("init_grammar", C.c_void_p, C.c_void_p, C.c_char_p, C.c_char_p),
             ("apply", None, C.c_void_p, C.POINTER(_Candidates)),
             ("accept", None, C.c_void_p, C.c_int32),
         ):
             function = getattr(library, f"llama_sampler_{name}")
-            function.restype, function.argtypes = result, given
+            function.restype, function.argtypes = result, argument_types
         self._array = (_Candidate * vocabulary.size)()
         self._fields = np.ctypeslib.as_array(self._array)
         self._fields["id"] = np.arange(vocabulary.size)
 
     def compile(self, tools: Sequence[Tool]) -> Any:
         text = self._emit(grammar_for(format_named("json"), tools, Choice("required"), parallel=False)).text
-        made = self._c.llama_sampler_init_grammar(self._vocabulary.pointer, text.encode(), b"root")
-        if not made:
+        sampler = self._c.llama_sampler_init_grammar(self._vocabulary.pointer, text.encode(), b"root")
+        if not sampler:
             raise ValueError("llama.cpp does not take the grammar")
-        return made
+        return sampler
 
-    def costs(self, made: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
         for token in tokens:
             self._fields["logit"] = 0
             candidates = _Candidates(self._array, self._vocabulary.size, -1, False)
             began = time.process_time()
-            self._c.llama_sampler_apply(made, C.byref(candidates))
+            self._c.llama_sampler_apply(grammar, C.byref(candidates))
             yield (time.process_time() - began) * 1e6, 0.0
             if np.isneginf(self._fields["logit"][token]):
                 return
-            self._c.llama_sampler_accept(made, token)
+            self._c.llama_sampler_accept(grammar, token)
 
 
 def rivals(vocabulary: GgufVocabulary) -> Iterator[Rival]:

@@ -77,10 +77,10 @@ def _in_use() -> Iterator[Any]:
     for file in sorted((IN_USE / "schemas").glob("*.json")):
         schema: Any = json.loads(file.read_text())
         validator = validator_for(schema)(schema)
-        written = [
+        paths = [
             path for path in sorted(IN_USE.glob(f"files/*/{file.stem}/*")) if path.suffix in (".json", ".yaml", ".yml", ".cff")
         ]
-        values = [value for path in written for value in yaml.load_all(path.read_text(), _Yaml)]
+        values = [value for path in paths for value in yaml.load_all(path.read_text(), _Yaml)]
         if values:
             yield {"schema": schema, "tests": [{"data": value, "valid": validator.is_valid(value)} for value in values]}
 
@@ -89,8 +89,8 @@ class _Yaml(yaml.SafeLoader):
     """YAML as these files mean it: dates and `on` are strings, and what has a tag of its own is taken without it."""
 
     yaml_implicit_resolvers: ClassVar[dict[str, Any]] = {
-        first: [(tag, like) for tag, like in found if tag.endswith((":int", ":float", ":null", ":merge")) or first in "tTfF"]
-        for first, found in yaml.SafeLoader.yaml_implicit_resolvers.items()
+        first: [(tag, like) for tag, like in resolvers if tag.endswith((":int", ":float", ":null", ":merge")) or first in "tTfF"]
+        for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
     }
 
 
@@ -114,8 +114,8 @@ def _judges() -> Iterator[tuple[str, Judge]]:
 
 def _ours(held: SchemaJudge) -> Judge:
     def judge(schema: Any, instances: list[Any]) -> Verdict | None:
-        made = held.judge(schema, instances)
-        return (bool(made.unenforced), list(made.accepts)) if made.compiled else None
+        verdict = held.judge(schema, instances)
+        return (bool(verdict.unenforced), list(verdict.accepts)) if verdict.compiled else None
 
     return judge
 
@@ -166,16 +166,16 @@ def _xgrammar(module: Any) -> Judge:
 def _counted(judge: Judge, groups: list[Any]) -> Counter[str]:
     count = Counter[str]()
     for group in groups:
-        made = judge(group["schema"], [test["data"] for test in group["tests"]])
-        if made is None:
+        verdict = judge(group["schema"], [test["data"] for test in group["tests"]])
+        if verdict is None:
             continue
-        is_listed, accepted = made
-        right = [test["valid"] == taken for test, taken in zip(group["tests"], accepted, strict=True)]
+        is_listed, accepted = verdict
+        right = [test["valid"] == is_accepted for test, is_accepted in zip(group["tests"], accepted, strict=True)]
         count["compiled"] += 1
         count["exact"] += all(right)
-        for test, taken in zip(group["tests"], accepted, strict=True):
-            count["accepted"] += test["valid"] and taken
-            count["refused"] += not test["valid"] and not taken
-            count["leaked"] += not test["valid"] and taken
-            count["unlisted"] += not test["valid"] and taken and not is_listed
+        for test, is_accepted in zip(group["tests"], accepted, strict=True):
+            count["accepted"] += test["valid"] and is_accepted
+            count["refused"] += not test["valid"] and not is_accepted
+            count["leaked"] += not test["valid"] and is_accepted
+            count["unlisted"] += not test["valid"] and is_accepted and not is_listed
     return count

@@ -56,7 +56,7 @@ def main(model: str) -> None:
     bare = [spent - PACE for spent in sockets[""]]
     rows: list[tuple[str, float, float, float, float]] = [("nothing but sending", 0.0, *_spread(bare))]
     for name, (path, body) in DIALECTS.items():
-        spent = [one - alone for one in sockets[name]]
+        spent = [spent_seconds - alone for spent_seconds in sockets[name]]
         compare(f"{name}, a chunk of a stream", "µs", spent, "uvicorn that only sends", bare)
         rows.append((name, asyncio.run(_application(path, body)) - alone, *_spread(spent)))
     heads = ("", "the application", "with the socket: best", "median", "worst")
@@ -75,11 +75,11 @@ def _spread(spent: list[float]) -> tuple[float, float, float]:
 
 async def _alone() -> float:
     """µs of CPU an event costs before there is a server."""
-    told, asked = model_of(WORDS), Request((Message.user("hi"),))
+    model, request = model_of(WORDS), Request((Message.user("hi"),))
     best = float("inf")
     for _ in range(ANSWERS):
         began = time.process_time()
-        async for _ in told.stream(asked):
+        async for _ in model.stream(request):
             pass
         best = min(best, time.process_time() - began)
     return best / CHUNKS * 1e6
@@ -126,8 +126,8 @@ async def many(port: int, path: str, body: dict[str, Any], streams: int) -> floa
     texts = await asyncio.gather(*(read_stream(port, path, {**body, "max_tokens": SHORT}) for _ in range(streams)))
     for raw in texts:
         frames = [json.loads(line[6:]) for line in raw.decode().split("\n") if line.startswith("data: {")]
-        said = "".join(frame["choices"][0]["delta"].get("content") or "" for frame in frames)
-        if said != WORDS[: 5 * SHORT] or not raw.rstrip().endswith(b"data: [DONE]\n\n\r\n0"):
+        text = "".join(frame["choices"][0]["delta"].get("content") or "" for frame in frames)
+        if text != WORDS[: 5 * SHORT] or not raw.rstrip().endswith(b"data: [DONE]\n\n\r\n0"):
             raise AssertionError("a stream has lost something or mixed it up")
     return time.perf_counter() - began
 

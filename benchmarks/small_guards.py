@@ -63,9 +63,9 @@ async def searched(model: Model, question: str, guards: Sequence[str]) -> tuple[
     """The answer to a question with all tools behind a search, the tools that were called, and what was done."""
     world, called, ended = World(), list[str](), TurnEnded((), "stop")
     tools = [getattr(world, name) for name in vars(World) if not name.startswith("_")]
-    shown, toolset = await limit_shown_tools(model, Functions(*tools), ToolCosts(), BUDGET, guards=guards)
+    limited_model, toolset = await limit_shown_tools(model, Functions(*tools), ToolCosts(), BUDGET, guards=guards)
     request = Request((Message.user(question),), sampling=Sampling(max_tokens=LONGEST))
-    async for event in run(shown, toolset, request, limits=Limits(iterations=8), guards=()):
+    async for event in run(limited_model, toolset, request, limits=Limits(iterations=8), guards=()):
         match event:
             case ToolStarted(call):
                 called.append(call.name)
@@ -84,8 +84,8 @@ async def behind_a_search(model: Model, guards: Sequence[str]) -> tuple[int, int
         async with waiting:
             return await searched(model, question, guards)
 
-    made = await asyncio.gather(*(ask(journey.question) for journey in JOURNEYS))
-    right = sum(not list(faults(journey, said, done)) for journey, (said, _, done) in zip(JOURNEYS, made, strict=True))
+    outcomes = await asyncio.gather(*(ask(journey.question) for journey in JOURNEYS))
+    right = sum(not list(faults(journey, answer, done)) for journey, (answer, _, done) in zip(JOURNEYS, outcomes, strict=True))
     return right, sum(not called for _, called, _ in await asyncio.gather(*map(ask, TALK)))
 
 
@@ -93,11 +93,15 @@ async def measure(name: str) -> None:
     model: LocalModel = open_local(name, Options(live=AT_ONCE))
     template = with_tool_prompt(model, name, Options(), "template")
     every = [guard for guard in default_guards() if guard != SEARCH]
-    sets = {"none": [], "all": every, **{f"without {one}": [other for other in every if other != one] for one in every}}
+    sets = {
+        "none": [],
+        "all": every,
+        **{f"without {left_out}": [other for other in every if other != left_out] for left_out in every},
+    }
     rows = [(title, *await right_journeys(guarded(template, guards) if guards else template)) for title, guards in sets.items()]
     show(f"{name}, in the way of its template: right journeys", ("guards", "one call", "two or three"), rows)
-    found = [(title, *await behind_a_search(model, guards)) for title, guards in ((SEARCH, [SEARCH]), ("none", []))]
-    show(f"{name}, all tools behind a search", ("guards", f"right of {len(JOURNEYS)}", f"left alone of {len(TALK)}"), found)
+    outcomes = [(title, *await behind_a_search(model, guards)) for title, guards in ((SEARCH, [SEARCH]), ("none", []))]
+    show(f"{name}, all tools behind a search", ("guards", f"right of {len(JOURNEYS)}", f"left alone of {len(TALK)}"), outcomes)
     await model.close()
 
 

@@ -51,16 +51,16 @@ def measured(name: str, compiled: Callable[[Any], tuple[Walk, tuple[tuple[str, s
     began, counts = time.perf_counter(), dict.fromkeys(("compiled", "answers", "broken", "violate", "beyond"), 0)
     for seed in range(SCHEMAS):
         schema = schemas.schema(seed)
-        made = compiled(schema)
-        if made is None:
+        compiled_schema = compiled(schema)
+        if compiled_schema is None:
             continue
-        walk, left = made
+        walk, unenforced = compiled_schema
         counts["compiled"] += 1
-        whole, promised = judge(to_standard(schema)), judge(enforced(schema, left))
-        for said in answers(walk, seed):
+        whole, promised = judge(to_standard(schema)), judge(enforced(schema, unenforced))
+        for answer in answers(walk, seed):
             counts["answers"] += 1
             try:
-                value = json.loads(said.decode())
+                value = json.loads(answer.decode())
             except ValueError:
                 counts["broken"] += 1
                 continue
@@ -77,29 +77,29 @@ def judge(schema: Any) -> Any:
 def answers(walk: Walk, seed: int) -> Iterator[bytes]:
     chance = random.Random(seed)
     for _ in range(ANSWERS):
-        said = walk(chance)
-        if said is not None:
-            yield said
+        answer = walk(chance)
+        if answer is not None:
+            yield answer
 
 
 def ours(vocabulary: GgufVocabulary) -> Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]:
     compiler = Compiler(vocabulary)
 
     def compiled(schema: Any) -> tuple[Walk, tuple[tuple[str, str], ...]] | None:
-        left: list[tuple[str, str]] = []
+        unenforced: list[tuple[str, str]] = []
         try:
-            grammar = Grammar(JsonValue(normalize_standalone(schema, left)))
+            grammar = Grammar(JsonValue(normalize_standalone(schema, unenforced)))
             compiler.begin(grammar)
         except UnsupportedSchema:
             return None
-        return lambda chance: drawn(vocabulary, _Ours(compiler.begin(grammar)), chance), tuple(left)
+        return lambda chance: drawn(vocabulary, _Ours(compiler.begin(grammar)), chance), tuple(unenforced)
 
     return compiled
 
 
 def theirs(vocabulary: GgufVocabulary, module: Any) -> Callable[[Any], tuple[Walk, tuple[tuple[str, str], ...]] | None]:
-    said = [vocabulary.says[token] for token in range(vocabulary.size)]
-    info = module.TokenizerInfo(said, stop_token_ids=[vocabulary.eos])
+    token_bytes = [vocabulary.says[token] for token in range(vocabulary.size)]
+    info = module.TokenizerInfo(token_bytes, stop_token_ids=[vocabulary.eos])
     compiler = module.GrammarCompiler(info, max_threads=1)
 
     def compiled(schema: Any) -> tuple[Walk, tuple[tuple[str, str], ...]] | None:
@@ -141,7 +141,7 @@ def drawn(vocabulary: GgufVocabulary, held: _Ours | _Theirs, chance: random.Rand
     """One answer, token by token; a long one hurries to its end."""
     noise = np.random.default_rng(chance.getrandbits(32))
     closing = [vocabulary.tokenize(text)[-1] for text in ('"', "}", "]", '"}', "]}", "}}")]
-    said = b""
+    answer = b""
     for length in range(LONGEST):
         logits = noise.random(vocabulary.size, np.float32)
         if length > LONG:
@@ -151,7 +151,7 @@ def drawn(vocabulary: GgufVocabulary, held: _Ours | _Theirs, chance: random.Rand
         held.allowed(logits)
         token = int(logits.argmax())
         if token in vocabulary.ends:
-            return said
+            return answer
         held.take(token)
-        said += vocabulary.says[token]
+        answer += vocabulary.says[token]
     return None

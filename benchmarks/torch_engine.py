@@ -116,7 +116,7 @@ class Measured:
 
 async def measure(engine: TransformersEngine, batch: int, grammar: Grammar | None) -> Measured:
     """Write `batch` answers at once, and measure from when the last has begun until the first has enough."""
-    written = [0] * batch
+    counts = [0] * batch
     begun, ended = asyncio.Event(), asyncio.Event()
 
     async def write(number: int) -> None:
@@ -124,26 +124,26 @@ async def measure(engine: TransformersEngine, batch: int, grammar: Grammar | Non
         async with aclosing(engine.generate(prompt, SAMPLING, grammar)) as answer:
             async for item in answer:
                 if isinstance(item, Piece) and item.usage:
-                    written[number] = item.usage.completion
-                if min(written) >= BEGIN:
+                    counts[number] = item.usage.completion
+                if min(counts) >= BEGIN:
                     begun.set()
-                if written[number] >= END:
+                if counts[number] >= END:
                     ended.set()
                 if ended.is_set():
                     return
-        written[number] = 1 << 30  # it ended by itself: nobody waits for it
-        if min(written) >= BEGIN:
+        counts[number] = 1 << 30  # it ended by itself: nobody waits for it
+        if min(counts) >= BEGIN:
             begun.set()
 
     tasks = [asyncio.create_task(write(number)) for number in range(batch)]
     await first_of(begun, tasks)
-    began, before, steps = time.perf_counter(), sum(n for n in written if n < 1 << 30), engine.sampler.timings.steps
+    began, before, steps = time.perf_counter(), sum(n for n in counts if n < 1 << 30), engine.sampler.timings.steps
     timings = engine.sampler.timings
     at = {name: getattr(timings, name) for name in ("forward", "exposed", "applying", "accepting")}
     masks = engine.sampler.finder.seconds
     await first_of(ended, tasks)
     seconds, steps = time.perf_counter() - began, max(1, timings.steps - steps)
-    tokens = sum(n for n in written if n < 1 << 30) - before
+    tokens = sum(n for n in counts if n < 1 << 30) - before
     spent = {name: 1000 * (getattr(timings, name) - value) / steps for name, value in at.items()}
     spent["masks"] = 1000 * (engine.sampler.finder.seconds - masks) / steps
     await asyncio.gather(*tasks)
@@ -170,11 +170,11 @@ def compare_lexers(vocabulary: Vocabulary, answers: int, threads: int, steps: in
     for lexers in (1, answers):
         compiler, random = Compiler(vocabulary, lexers), np.random.default_rng(0)
         constraints = [compiler.begin(grammar) for _ in range(answers)]
-        asked = [(one.matcher, row) for row, one in enumerate(constraints)]
+        matchers = [(active.matcher, row) for row, active in enumerate(constraints)]
         times: list[float] = []
         for _ in range(steps):
             began = time.perf_counter()
-            executor.unsafe_compute_mask_ptr(asked, masks.ctypes.data, words * 4, answers)
+            executor.unsafe_compute_mask_ptr(matchers, masks.ctypes.data, words * 4, answers)
             times.append(time.perf_counter() - began)
             for constraint, mask in zip(constraints, masks, strict=True):
                 allowed = np.flatnonzero(np.unpackbits(mask.view(np.uint8), bitorder="little"))
@@ -247,7 +247,7 @@ def main(model: str = "") -> None:
             attempt("comparing graphs", lambda engine=engine: check_graphs(engine))
             attempt("comparing lexers", lambda engine=engine: compare_lexers(engine.vocabulary, 64, engine.sampler.threads))
         engine._context.measures = True
-        found: dict[str, Measured] = {}
+        measured_ways: dict[str, Measured] = {}
         for way, grammar, fast_forward in (
             ("free", None, False), ("constrained", tools_grammar(), False), ("fast-forward", tools_grammar(), True),
         ):  # fmt: skip
@@ -259,27 +259,30 @@ def main(model: str = "") -> None:
                 await measure(engine, batch, grammar)  # shapes are captured and grammars compiled the first time
                 return await measure(engine, batch, grammar)
 
-            one = attempt(f"batch {batch}, {way}", lambda twice=twice: asyncio.run(twice()))
-            if one:
-                found[way] = one
+            speed = attempt(f"batch {batch}, {way}", lambda twice=twice: asyncio.run(twice()))
+            if speed:
+                measured_ways[way] = speed
                 details.append(
                     (
                         f"{batch}, {way}",
-                        one.step,
-                        one.forward,
-                        one.masks,
-                        one.exposed,
-                        one.applying,
-                        one.accepting,
-                        one.tokens / one.steps,
+                        speed.step,
+                        speed.forward,
+                        speed.masks,
+                        speed.exposed,
+                        speed.applying,
+                        speed.accepting,
+                        speed.tokens / speed.steps,
                     )
                 )
-                print(f"  batch {batch}, {way}: {one.rate:.0f} tokens/s, {one.step:.2f} ms a step, {one.steps} steps", flush=True)
+                print(
+                    f"  batch {batch}, {way}: {speed.rate:.0f} tokens/s, {speed.step:.2f} ms a step, {speed.steps} steps",
+                    flush=True,
+                )
         asyncio.run(engine.close())
         if GPU:
             torch.cuda.empty_cache()
-        if len(found) == 3:
-            free, held, fast = found["free"], found["constrained"], found["fast-forward"]
+        if len(measured_ways) == 3:
+            free, held, fast = measured_ways["free"], measured_ways["constrained"], measured_ways["fast-forward"]
             rows.append((batch, free.rate, held.rate, fast.rate, free.step, held.step, held.step / free.step, held.share))
             at_64 = held if batch == 64 else at_64
     if not rows:

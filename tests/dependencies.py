@@ -30,19 +30,19 @@ NVIDIA's GPUs bring the CUDA libraries besides, under NVIDIA's own licence.
 
 def installed(extra: str = "all") -> dict[str, Distribution]:
     """The packages that come with an extra of callsmith, by name. Those of other systems, not installed here, are left out."""
-    found: dict[str, Distribution] = {}
+    distributions: dict[str, Distribution] = {}
     waiting: list[tuple[str, frozenset[str]]] = [("callsmith", frozenset({extra}))]
     seen: set[tuple[str, frozenset[str]]] = set()
     while waiting:
-        one = waiting.pop()
-        if one in seen:
+        name_waiting = waiting.pop()
+        if name_waiting in seen:
             continue
-        seen.add(one)
-        name, extras = one
-        found[name] = distribution(name)
-        waiting += _needs(found[name], extras)
-    del found["callsmith"]
-    return dict(sorted(found.items()))
+        seen.add(name_waiting)
+        name, extras = name_waiting
+        distributions[name] = distribution(name)
+        waiting += _needs(distributions[name], extras)
+    del distributions["callsmith"]
+    return dict(sorted(distributions.items()))
 
 
 def _needs(package: Distribution, extras: frozenset[str]) -> Iterator[tuple[str, frozenset[str]]]:
@@ -58,25 +58,25 @@ def licence(package: Distribution) -> str:
     if stated := data.get("License-Expression"):
         return stated
     classifiers = [item.rpartition(" :: ")[2] for item in data.get_all("Classifier") or () if item.startswith("License ::")]
-    named = [classifier for classifier in classifiers if classifier != "OSI Approved"]
-    return ", ".join(named) or (data.get("License") or "").strip().splitlines()[0]
+    licences = [classifier for classifier in classifiers if classifier != "OSI Approved"]
+    return ", ".join(licences) or (data.get("License") or "").strip().splitlines()[0]
 
 
 def page() -> str:
-    return BEGINNING + "".join(f"| {name} | {licence(one)} |\n" for name, one in installed().items())
+    return BEGINNING + "".join(f"| {name} | {licence(package)} |\n" for name, package in installed().items())
 
 
 def pinned() -> dict[str, int]:
     """The packages of the lock, and how many hashes each has."""
-    found: dict[str, int] = {}
+    pins: dict[str, int] = {}
     name = ""
     for line in LOCK.read_text("utf-8").splitlines():
         if "==" in line:
             name = line.partition("==")[0]
-            found[name] = 0
+            pins[name] = 0
         elif line.lstrip().startswith("--hash=sha256:"):
-            found[name] += 1
-    return found
+            pins[name] += 1
+    return pins
 
 
 if __name__ == "__main__":

@@ -118,21 +118,30 @@ async def hello(call: Call) -> str:
     return f"hello {call.arguments.get('to', '')}".strip()
 
 
-def calls(*made: Call, text: str = "") -> list[ModelEvent]:
-    said: list[ModelEvent] = [Text(text)] if text else []
-    return [*said, *(CallReady(index, call) for index, call in enumerate(made)), Stopped("calls", Usage(10, 5, 2, 1))]
+def calls(*tool_calls: Call, text: str = "") -> list[ModelEvent]:
+    text_events: list[ModelEvent] = [Text(text)] if text else []
+    return [
+        *text_events,
+        *(CallReady(index, call) for index, call in enumerate(tool_calls)),
+        Stopped("calls", Usage(10, 5, 2, 1)),
+    ]
 
 
 def says(*pieces: str) -> list[ModelEvent]:
     return [*map(Text, pieces), Stopped("stop", Usage(20, 3))]
 
 
-def decided(text: str, decision: CallDecision, *, at_start: bool = True, made: Sequence[Call] = ()) -> list[ModelEvent]:
+def decided(text: str, decision: CallDecision, *, at_start: bool = True, tool_calls: Sequence[Call] = ()) -> list[ModelEvent]:
     """An answer before which it was decided whether to call: its end tells, and its beginning where it has one."""
     begun: list[ModelEvent] = [Started(Usage(7), decision)] if at_start else []
-    said: list[ModelEvent] = [Text(text)] if text else []
-    reason = "calls" if made else "stop"
-    return [*begun, *said, *starmap(CallReady, enumerate(made)), Stopped(reason, Usage(7, 3), Report(decision=decision))]
+    text_events: list[ModelEvent] = [Text(text)] if text else []
+    reason = "calls" if tool_calls else "stop"
+    return [
+        *begun,
+        *text_events,
+        *starmap(CallReady, enumerate(tool_calls)),
+        Stopped(reason, Usage(7, 3), Report(decision=decision)),
+    ]
 
 
 async def everything(model: FakeModel, toolset: Any, request: Request = ASKED, **options: Any) -> list[RunEvent]:

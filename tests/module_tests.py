@@ -55,8 +55,8 @@ class Project:
         folders = path.parent.parts[1:]
         room = "/".join(("tests", *path.parent.parts[:1]))  # of a module in no room: any
         in_room = [test for test in self.tests if test.startswith(f"{room}/")]
-        named = [test for name in (path.stem, *folders) for test in in_room if _is_named(test, name)]
-        return [*dict.fromkeys([*named, *(test for test in in_room if folders and test.startswith(f"tests/{path.parent}/"))])]
+        names = [test for name in (path.stem, *folders) for test in in_room if _is_named(test, name)]
+        return [*dict.fromkeys([*names, *(test for test in in_room if folders and test.startswith(f"tests/{path.parent}/"))])]
 
     def listed_tests(self, module: str) -> list[str]:
         """The test files that the table's rows name for the module."""

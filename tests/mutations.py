@@ -63,12 +63,12 @@ class Mutation:
 def mutations(module: str, source: str) -> list[Mutation]:
     """All changes of one thing in a module's functions, in its order."""
     starts = [0, *itertools.accumulate(len(line) for line in source.encode().splitlines(keepends=True))]
-    found: list[Mutation] = []
+    listed: list[Mutation] = []
     for function, node, kind, text in _changes(ast.parse(source), ""):
         start = starts[node.lineno - 1] + node.col_offset
         end = starts[(node.end_lineno or node.lineno) - 1] + (node.end_col_offset or 0)
-        found.append(Mutation(module, node.lineno, kind, function, start, end, text))
-    return found
+        listed.append(Mutation(module, node.lineno, kind, function, start, end, text))
+    return listed
 
 
 Change = tuple[str, ast.expr | ast.stmt, str, str]  # the function it is in, what is replaced, how, and by what
@@ -218,8 +218,8 @@ def stages_for(project: Project, module: str, *, everything: bool = False) -> li
     likely = [*project.named_tests(module), *project.listed_tests(module), *(test for test in importing if test.startswith(room))]
     distances = {test: project.distance(test, module) for test in likely if project.reaches(test, module)}
     near = sorted(distances, key=lambda test: (distances[test] or 0, test))
-    named = [test for test in project.named_tests(module) if Path(test).stem.startswith(f"test_{Path(module).stem}")]
-    stages = [named, near[:NEAREST], [*near[NEAREST:], *importing], ["tests"] if everything else []]
+    names = [test for test in project.named_tests(module) if Path(test).stem.startswith(f"test_{Path(module).stem}")]
+    stages = [names, near[:NEAREST], [*near[NEAREST:], *importing], ["tests"] if everything else []]
     seen: set[str] = set()
     return [[test for test in dict.fromkeys(stage) if not (test in seen or seen.add(test))] for stage in stages]
 

@@ -33,9 +33,9 @@ class NatsServer:
         self._process: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        found = program()
-        assert found is not None
-        command = [*self._prefix, found, "-a", self.host, "-p", str(self.port)]
+        path = program()
+        assert path is not None
+        command = [*self._prefix, path, "-a", self.host, "-p", str(self.port)]
         self._process = subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
         until = time.monotonic() + _PATIENCE
         while not self._answers():

@@ -28,9 +28,9 @@ _SETTINGS = {
 
 def programs() -> Path | None:
     """The folder with initdb and postgres: that of Debian's packages, or that in which initdb is found."""
-    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda one: int(one.parent.name), reverse=True)
-    found = shutil.which("initdb")
-    return next((folder for folder in folders if (folder / "initdb").exists()), Path(found).parent if found else None)
+    folders = sorted(Path("/usr/lib/postgresql").glob("*/bin"), key=lambda folder: int(folder.parent.name), reverse=True)
+    initdb = shutil.which("initdb")
+    return next((folder for folder in folders if (folder / "initdb").exists()), Path(initdb).parent if initdb else None)
 
 
 def why_not() -> str:
@@ -71,8 +71,8 @@ class Database:
         self._as: dict[str, Any] = {"user": user.pw_uid, "group": user.pw_gid, "extra_groups": []} if user else {}
         if user:
             os.chown(folder, user.pw_uid, user.pw_gid)
-        made = ["-D", str(folder / "data"), "-U", "tester", "-E", "UTF8", "--locale=C", "--no-sync", "-A", "trust"]
-        done = subprocess.run(_command("initdb", *made), capture_output=True, text=True, cwd="/", **self._as)
+        options = ["-D", str(folder / "data"), "-U", "tester", "-E", "UTF8", "--locale=C", "--no-sync", "-A", "trust"]
+        done = subprocess.run(_command("initdb", *options), capture_output=True, text=True, cwd="/", **self._as)
         assert done.returncode == 0, done.stderr
 
     def start(self) -> None:

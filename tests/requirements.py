@@ -25,12 +25,12 @@ MOST_NAMED = 3
 @cache
 def marked() -> dict[str, list[str]]:
     """Each number that a test names, with the tests: `runtime/test_loop.py::test_…`."""
-    found: dict[str, list[str]] = {}
+    tests_of: dict[str, list[str]] = {}
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         place = path.relative_to(ROOT / "tests").as_posix()
         for number, test in _marks(ast.parse(path.read_text("utf-8"))):
-            found.setdefault(number, []).append(f"{place}::{test}")
-    return {number: list(dict.fromkeys(tests)) for number, tests in found.items()}
+            tests_of.setdefault(number, []).append(f"{place}::{test}")
+    return {number: list(dict.fromkeys(tests)) for number, tests in tests_of.items()}
 
 
 def _marks(tree: ast.Module) -> Iterator[tuple[str, str]]:
@@ -70,9 +70,9 @@ def updated(page: str) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _proof(tests: list[str], written: str) -> str:
+def _proof(tests: list[str], proof: str) -> str:
     if not tests:  # a test that is gone leaves nothing behind, and the check then asks for a reason
-        return "" if written.startswith("`") else written
+        return "" if proof.startswith("`") else proof
     more = f" and {len(tests) - MOST_NAMED} more" if len(tests) > MOST_NAMED else ""
     return ", ".join(f"`{test}`" for test in tests[:MOST_NAMED]) + more
 

@@ -32,11 +32,11 @@ class Scripted:
             self.paths.append(head.split(" ")[1])
             self.headers.append(head.lower())
             self.asked.append(json.loads(body) if body else None)
-            said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
-            if isinstance(said, bytes):
-                writer.write(said)
+            answer = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+            if isinstance(answer, bytes):
+                writer.write(answer)
             else:
-                await said(writer)
+                await answer(writer)
             await writer.drain()
         except (ConnectionError, asyncio.IncompleteReadError):
             self.left += 1

@@ -31,11 +31,11 @@ def test_a_name_has_a_sentence_and_an_example_with_it(name: str, text: str):
 
 def test_the_examples_do_what_they_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
-    said: list[str] = []
+    texts: list[str] = []
     test = doctest.DocTestParser().get_doctest(PAGE.read_text("utf-8"), {"__name__": "__main__"}, "api.md", str(PAGE), 0)
-    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=said.append)
+    result = doctest.DocTestRunner(optionflags=doctest.ELLIPSIS).run(test, out=texts.append)
     assert result.attempted > 80
-    assert not result.failed, "".join(said)
+    assert not result.failed, "".join(texts)
 
 
 def test_the_readme_links_to_it():

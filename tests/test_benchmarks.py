@@ -28,10 +28,10 @@ def test_the_guard_sees_a_reader_that_has_become_a_hundred_times_slower(monkeypa
         sum(range(60_000))
         return _feed(self, piece)
 
-    assert all(found.is_kept for found in _judged(monkeypatch, guard.read_beside_json))
+    assert all(result.is_kept for result in _judged(monkeypatch, guard.read_beside_json))
     monkeypatch.setattr(Reader, "feed", slow)
-    (found,) = _judged(monkeypatch, guard.read_beside_json)
-    assert not found.is_kept and "json.loads" in str(found) and "the limit" in str(found)
+    (result,) = _judged(monkeypatch, guard.read_beside_json)
+    assert not result.is_kept and "json.loads" in str(result) and "the limit" in str(result)
 
 
 def test_the_guard_sees_a_reader_that_goes_over_the_whole_text_again_for_each_piece(monkeypatch: pytest.MonkeyPatch):
@@ -54,9 +54,9 @@ def test_the_guard_sees_a_reader_that_goes_over_the_whole_text_again_for_each_pi
     monkeypatch.setattr(guard.time, "process_time", lambda: spent)  # a clock on which nothing but pieces takes time
     monkeypatch.setattr(Reader, "close", close)
     monkeypatch.setattr(Reader, "feed", reading(lambda number: 1))
-    assert all(found.is_kept for found in _judged(monkeypatch, guard.read_longer))
+    assert all(result.is_kept for result in _judged(monkeypatch, guard.read_longer))
     monkeypatch.setattr(Reader, "feed", reading(lambda number: number))
-    assert not any(found.is_kept for found in _judged(monkeypatch, guard.read_longer))
+    assert not any(result.is_kept for result in _judged(monkeypatch, guard.read_longer))
 
 
 def test_the_guard_ends_with_what_is_too_slow_and_measures_again_what_was_slow_once(monkeypatch: pytest.MonkeyPatch):

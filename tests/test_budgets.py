@@ -21,14 +21,14 @@ ALLOWED_KB = {"a tool": 1, "the grammar of a tool set": 10, "an answer that is b
 def rows(number: str) -> dict[str, tuple[str, str]]:
     """The budgets of a requirement: what it is of, what was measured, and whether it is kept."""
     page = (DOCS / "performance.md").read_text("utf-8")
-    found = re.findall(rf"^\| {number} \| ([^:|]+): [^|]* \| ([^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
-    return {what: (measured, kept) for what, measured, kept in found}
+    cells = re.findall(rf"^\| {number} \| ([^:|]+): [^|]* \| ([^|]*) \| ([^|]*) \|$", page, re.MULTILINE)
+    return {what: (measured, kept) for what, measured, kept in cells}
 
 
 def first_number(text: str) -> float:
-    found = re.search(r"\d+(\.\d+)?", text)
-    assert found
-    return float(found[0])
+    match = re.search(r"\d+(\.\d+)?", text)
+    assert match
+    return float(match[0])
 
 
 @pytest.mark.weights
@@ -39,15 +39,15 @@ def test_a_tool_a_grammar_and_an_answer_take_what_is_said_and_nothing_when_they_
 
     def compiled() -> Any:
         kept = Grammars(hermes, relays=True)
-        made = kept.get(memory.new_set(), Choice("required"), parallel=False)
-        assert made is not None
-        return kept, compiler.begin(made)
+        compiled_grammar = kept.get(memory.new_set(), Choice("required"), parallel=False)
+        assert compiled_grammar is not None
+        return kept, compiler.begin(compiled_grammar)
 
     def reader() -> Reader:
-        made = Reader(hermes, tools)
+        new_reader = Reader(hermes, tools)
         for piece in memory.MID_ANSWER:
-            made.feed(piece)
-        return made
+            new_reader.feed(piece)
+        return new_reader
 
     compiled()
     measured = {
@@ -55,10 +55,10 @@ def test_a_tool_a_grammar_and_an_answer_take_what_is_said_and_nothing_when_they_
         "the grammar of a tool set": memory.python_bytes(compiled, 60) / 1024,
         "an answer that is being read": memory.python_bytes(reader, 100) / 1024,
     }
-    said = rows("R178")
-    assert said.keys() == measured.keys()
+    listed = rows("R178")
+    assert listed.keys() == measured.keys()
     for what, kilobytes in measured.items():
-        text, kept = said[what]
+        text, kept = listed[what]
         assert kilobytes == pytest.approx(first_number(text), rel=0.6), what  # pytest has its share
         assert kept.startswith("no") is (first_number(text) > 1.5 * ALLOWED_KB[what]), what
     assert memory.python_bytes(lambda: reader().close() and None, 100) < 512
@@ -88,6 +88,6 @@ def test_the_table_of_reliability_is_the_measured_one() -> None:
     free = [first_number(text) for text in fit["free-repaired"] if "%" in text]
     assert free
     assert all(90 <= share < 99.9 for share in free)
-    said = (DOCS / "performance.md").read_text("utf-8")
-    assert f"constrained {count:,} of {count:,}: [evaluation]" in said
-    assert all(f"{share} %" in said for share in free)
+    page = (DOCS / "performance.md").read_text("utf-8")
+    assert f"constrained {count:,} of {count:,}: [evaluation]" in page
+    assert all(f"{share} %" in page for share in free)

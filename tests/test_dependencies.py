@@ -20,7 +20,7 @@ def test_every_package_is_pinned_with_the_hashes_of_its_files():
 
 @pytest.mark.parametrize("extra", ["all", pytest.param("transformers", marks=pytest.mark.torch)])
 def test_every_licence_is_known_and_permissive(extra: str):
-    assert {name: licence(one) for name, one in installed(extra).items() if not PERMISSIVE.search(licence(one))} == {}
+    assert {name: licence(package) for name, package in installed(extra).items() if not PERMISSIVE.search(licence(package))} == {}
 
 
 def test_the_page_lists_what_is_installed():

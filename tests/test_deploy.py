@@ -36,7 +36,7 @@ GIVEN = {"POSTGRES_PASSWORD": "secret", "UPSTREAM": "http://vllm:8000/v1#m", "KE
 
 def composed() -> Any:
     """The Compose file with its variables filled in."""
-    text = re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda found: GIVEN[found[1]], COMPOSE.read_text("utf-8"))
+    text = re.sub(r"\$\{(\w+)(?::\?[^}]*)?\}", lambda match: GIVEN[match[1]], COMPOSE.read_text("utf-8"))
     return yaml.safe_load(text)
 
 
@@ -50,7 +50,7 @@ def served(arguments: list[str], environment: dict[str, str], file: Path | None 
     options = {name: setting_option for setting_option in setting_options() for name in setting_option.flag.names}
     command, *rest = arguments
     assert command == "serve"
-    given: dict[str, Any] = {}
+    values: dict[str, Any] = {}
     sources = [read_environment(environment)]
     while rest:
         name, value, *rest = rest
@@ -58,8 +58,8 @@ def served(arguments: list[str], environment: dict[str, str], file: Path | None 
             assert file is not None and value == f"/etc/callsmith/{file.name}"
             sources.insert(0, read_settings_file(file))
         else:
-            given[options[name].name] = value
-    return merge_settings(*sources, SettingsSource("the command line", given, is_text=True))
+            values[options[name].name] = value
+    return merge_settings(*sources, SettingsSource("the command line", values, is_text=True))
 
 
 def test_what_compose_starts_is_known_to_the_server():
@@ -83,18 +83,18 @@ def test_what_compose_mounts_and_builds_is_there():
 
 
 async def test_what_kubernetes_starts_is_known_to_the_server_and_its_probes_are_answered_without_a_key(tmp_path: Path):
-    found = manifests()
-    pod = found["Deployment"]["spec"]["template"]["spec"]
+    resources = manifests()
+    pod = resources["Deployment"]["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     file = tmp_path / "callsmith.toml"
-    file.write_text(found["ConfigMap"]["data"]["callsmith.toml"], "utf-8")
+    file.write_text(resources["ConfigMap"]["data"]["callsmith.toml"], "utf-8")
     environment = {
-        item["name"]: found["Secret"]["stringData"][item["valueFrom"]["secretKeyRef"]["key"]] for item in container["env"]
+        item["name"]: resources["Secret"]["stringData"][item["valueFrom"]["secretKeyRef"]["key"]] for item in container["env"]
     }
     settings = served(container["args"], environment, file).settings
     assert settings.store is not None and settings.store.startswith("postgresql://")
     assert settings.port == container["ports"][0]["containerPort"]
-    assert found["Service"]["spec"]["selector"] == found["Deployment"]["spec"]["selector"]["matchLabels"]
+    assert resources["Service"]["spec"]["selector"] == resources["Deployment"]["spec"]["selector"]["matchLabels"]
     async with http(create_app({"m": FakeModel(says("a"))}, settings=settings)) as asking:
         for probe in ("readinessProbe", "startupProbe"):
             assert (await asking.get(container[probe]["httpGet"]["path"])).status_code == 200
@@ -116,10 +116,10 @@ def test_the_image_starts_the_server_with_options_it_knows_and_extras_there_are(
 def _schema(path: str) -> Path:
     """A file of the packages that `make test-deploy` brings."""
     folder = Path(os.environ.get("CALLSMITH_DEPLOY_SCHEMAS", SCHEMAS))
-    found = sorted(folder.glob(path), key=lambda one: [int(n) for n in re.findall(r"\d+", one.parent.name)])
-    if not found:
+    paths = sorted(folder.glob(path), key=lambda schema_path: [int(n) for n in re.findall(r"\d+", schema_path.parent.name)])
+    if not paths:
         pytest.skip(f"{folder} has no {path}: make test-deploy brings it")
-    return found[-1]
+    return paths[-1]
 
 
 @pytest.mark.deploy

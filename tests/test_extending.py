@@ -364,9 +364,9 @@ def test_what_is_added_to_the_package_is_found(row: str, found_inside: dict[str,
 
 @pytest.mark.parametrize("row", INSIDE_TOYS)
 def test_a_toy_changes_no_file_but_those_of_its_row(row: str):
-    named = re.findall(r"`([\w/]+\w\.\w+|[\w/]+/NAME\.\w+)`", rows(INSIDE)[row][0])
+    paths = re.findall(r"`([\w/]+\w\.\w+|[\w/]+/NAME\.\w+)`", rows(INSIDE)[row][0])
     toy = INSIDE_TOYS[row]
-    assert {*toy.files, *toy.edits} <= {path.replace("NAME", "toy") for path in named}
+    assert {*toy.files, *toy.edits} <= {path.replace("NAME", "toy") for path in paths}
 
 
 @pytest.mark.parametrize("row", OUTSIDE_TOYS)

@@ -76,16 +76,16 @@ SIDE_DOORS = frozenset({"open", "print", "input"})
 
 def violations(root: Path) -> list[str]:
     """Everything under this package that the table forbids."""
-    found: list[str] = []
+    broken: list[str] = []
     for path in sorted(root.rglob("*.py")):
         place = path.relative_to(root)
         package = place.parts[0] if len(place.parts) > 1 else place.stem
         tree = ast.parse(path.read_text("utf-8"))
         if package not in RULES:
-            found.append(f"{place}: {package} is not in the table")
+            broken.append(f"{place}: {package} is not in the table")
             continue
-        found += [f"{place}:{line}: {what}" for line, what in _complaints(tree, package, place, root)]
-    return found
+        broken += [f"{place}:{line}: {what}" for line, what in _complaints(tree, package, place, root)]
+    return broken
 
 
 def _complaints(tree: ast.AST, package: str, place: Path, root: Path) -> Iterator[tuple[int, str]]:
@@ -121,8 +121,10 @@ def _imports(tree: ast.AST, place: Path, root: Path) -> Iterator[tuple[int, str]
             base = ".".join(parents[: len(parents) + 1 - node.level]) if node.level else ""
             module = ".".join(filter(None, (base, node.module)))
             names = [alias.name for alias in node.names]
-            found = [f"{module}.{name}" if module == "callsmith" or _is_module(module, name, root) else module for name in names]
-            yield from ((node.lineno, fromkey) for fromkey in dict.fromkeys(found))
+            modules = [
+                f"{module}.{name}" if module == "callsmith" or _is_module(module, name, root) else module for name in names
+            ]
+            yield from ((node.lineno, fromkey) for fromkey in dict.fromkeys(modules))
 
 
 def _is_module(package: str, name: str, root: Path) -> bool:
@@ -166,22 +168,22 @@ def _imported_modules(tree: ast.AST, place: Path, root: Path) -> Iterator[tuple[
 def _cycles(imports: Imports) -> Iterator[str]:
     """Each cycle once, from the name in it that sorts first."""
     reached = {name: _reachable(imports, name) for name in imports}
-    found: set[str] = set()
+    in_cycles: set[str] = set()
     for name in sorted(imports):
-        if name in reached[name] and name not in found:
+        if name in reached[name] and name not in in_cycles:
             cycle = sorted(other for other in reached[name] if name in reached.get(other, ()))
-            found.update(cycle)
+            in_cycles.update(cycle)
             yield " <-> ".join(cycle)
 
 
 def _reachable(imports: Imports, name: str) -> set[str]:
-    found: set[str] = set()
+    reached: set[str] = set()
     waiting = [name]
     while waiting:
-        more = imports.get(waiting.pop(), set()) - found
-        found |= more
+        more = imports.get(waiting.pop(), set()) - reached
+        reached |= more
         waiting += more
-    return found
+    return reached
 
 
 # --- sizes --------------------------------------------------------------------------------------------------------------------
@@ -265,7 +267,7 @@ def test_there_is_something_to_check():
     ],
 )  # fmt: skip
 def test_a_planted_violation_is_reported(planted, place: str, source: str, complaint: str):
-    assert any(found.endswith(complaint) for found in planted(place, source))
+    assert any(violation.endswith(complaint) for violation in planted(place, source))
 
 
 @pytest.mark.parametrize(

@@ -58,7 +58,7 @@ def test_what_is_not_so_is_reported(table: str, files: dict[str, str], problem: 
 
 def test_who_imports_a_module(tmp_path: Path) -> None:
     files = {"tests/helper.py": "from callsmith.core import values", "tests/test_far.py": "from tests.helper import values"}
-    found = project(tmp_path, **files)
-    assert found.importing_tests("core/values.py") == {"tests/core/test_values.py", "tests/test_far.py"}
-    assert found.reaches("tests/core/test_all.py", "core/values.py")
-    assert not found.reaches("tests/core/types/test_cut.py", "core/values.py")
+    scratch = project(tmp_path, **files)
+    assert scratch.importing_tests("core/values.py") == {"tests/core/test_values.py", "tests/test_far.py"}
+    assert scratch.reaches("tests/core/test_all.py", "core/values.py")
+    assert not scratch.reaches("tests/core/types/test_cut.py", "core/values.py")

@@ -17,8 +17,8 @@ def test_no_source_of_ours_is_anothers() -> None:
     marks = re.compile(r"SPDX-|Copyright|©|\(c\) 20\d\d|Licensed under|All rights reserved|vendored from", re.IGNORECASE)
     sources = [path for path in (ROOT / "src").rglob("*") if path.suffix in (".py", ".js", ".css", ".jinja", ".toml")]
     assert len(sources) > 500
-    found = [path for path in sources if marks.search(path.read_text("utf-8"))]
-    assert [path.relative_to(ROOT).as_posix() for path in found] == []
+    marked = [path for path in sources if marks.search(path.read_text("utf-8"))]
+    assert [path.relative_to(ROOT).as_posix() for path in marked] == []
 
 
 @pytest.mark.req("R62")

@@ -22,9 +22,9 @@ def test_every_number_that_a_test_names_is_listed():
 
 
 def test_the_tests_that_are_listed_exist():
-    found = [one for proof in listed(page()).values() for one in re.findall(r"`([\w/]+\.py)::(\w+)`", proof)]
-    assert len(found) > LAST / 2
-    for place, name in found:
+    tests = [test for proof in listed(page()).values() for test in re.findall(r"`([\w/]+\.py)::(\w+)`", proof)]
+    assert len(tests) > LAST / 2
+    for place, name in tests:
         source = (ROOT / "tests" / place).read_text("utf-8")
         assert re.search(rf"(def|class) {name}\b", source), f"{place} has no {name}"
 
@@ -43,10 +43,10 @@ def test_the_page_is_up_to_date():
 
 
 def test_every_row_is_proven_or_says_why_nothing_does():
-    said = listed(page())
-    proven = {number for number, proof in said.items() if PROVEN.fullmatch(proof)}
+    proofs = listed(page())
+    proven = {number for number, proof in proofs.items() if PROVEN.fullmatch(proof)}
     assert proven == set(marked())
-    assert [(number, proof) for number, proof in said.items() if number not in proven and not UNPROVEN.fullmatch(proof)] == []
+    assert [(number, proof) for number, proof in proofs.items() if number not in proven and not UNPROVEN.fullmatch(proof)] == []
 
 
 @pytest.mark.parametrize(

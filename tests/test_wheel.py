@@ -95,9 +95,9 @@ class Installed:
             assert server.stdout
             try:
                 first = server.stdout.readline()
-                found = re.search(r"at (http://\S+)/v1\.", first)
-                assert found, first
-                yield found[1]
+                match = re.search(r"at (http://\S+)/v1\.", first)
+                assert match, first
+                yield match[1]
             finally:
                 server.terminate()
 
@@ -105,10 +105,10 @@ class Installed:
 @pytest.fixture(scope="module")
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Installed]:
     """The environment with an extra, made when it is first asked for; "" is the bare package."""
-    made: dict[str, Installed] = {}
+    environments: dict[str, Installed] = {}
 
     def install(extra: str) -> Installed:
-        if extra not in made:
+        if extra not in environments:
             folder = PLACE / (extra or "bare")
             venv.create(folder, with_pip=True)
             pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
@@ -118,8 +118,8 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable
                 (work / name).write_text(content, "utf-8")
             servers = {"ours": {"command": str(folder / "bin" / "callsmith"), "args": ["mcp"]}}
             (work / "mcp.json").write_text(json.dumps({"mcpServers": servers}), "utf-8")
-            made[extra] = Installed(folder, work)
-        return made[extra]
+            environments[extra] = Installed(folder, work)
+        return environments[extra]
 
     return install
 
@@ -275,8 +275,8 @@ def test_a_build_of_llama_cpp_is_installed_by_a_command_and_used(installed) -> N
     (own / "models").symlink_to(Path(weights) / "models")
     assert CPU_BUILD is not None
     path = env.output("callsmith", "engines", "install", CPU_BUILD.name, CALLSMITH_CACHE=str(own)).strip()
-    found = env.output("callsmith", "doctor", "--model", SMALL, CALLSMITH_CACHE=str(own))
-    assert f"ok   llama.cpp {path}" in found
+    output = env.output("callsmith", "doctor", "--model", SMALL, CALLSMITH_CACHE=str(own))
+    assert f"ok   llama.cpp {path}" in output
     assert env.output(*CHAT, CALLSMITH_CACHE=str(own)).strip()
 
 

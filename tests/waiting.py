@@ -8,6 +8,6 @@ from typing import Any
 async def until(true: Callable[[], Any], seconds: float = 60) -> Any:
     """Wait until something is so, and say what it is."""
     async with asyncio.timeout(seconds):
-        while not (found := true()):
+        while not (value := true()):
             await asyncio.sleep(0.01)
-    return found
+    return value

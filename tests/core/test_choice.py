@@ -62,9 +62,9 @@ def test_a_policy_nobody_knows_is_an_error():
         policy_named("required_first_hops")
 
 
-@pytest.mark.parametrize("given", [{}, {"schema": {}, "pattern": "a"}, {"choices": ("a",), "grammar": "start: A"}])
-def test_an_output_is_given_in_exactly_one_way(given: dict[str, Any]):
+@pytest.mark.parametrize("fields", [{}, {"schema": {}, "pattern": "a"}, {"choices": ("a",), "grammar": "start: A"}])
+def test_an_output_is_given_in_exactly_one_way(fields: dict[str, Any]):
     with pytest.raises(UsageError, match="exactly one"):
-        Output(**given)
+        Output(**fields)
     with pytest.raises(UsageError, match="empty"):
         Output(choices=("a", ""))

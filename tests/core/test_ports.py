@@ -34,9 +34,9 @@ async def test_guards_pass_on_what_is_known_and_are_needed_no_more() -> None:
 
 async def test_tokens_are_counted_with_the_tools_that_are_shown() -> None:
     toolset = Handlers(*MANY, **{tool.name: hello for tool in MANY})
-    shown, found_in = await limit_shown_tools(Described(says("")), toolset, ToolCosts())
+    limited_model, found_in = await limit_shown_tools(Described(says("")), toolset, ToolCosts())
     request = Request((Message.user("go"),), tuple(await found_in.tools()))
-    info = model_info(shown)
+    info = model_info(limited_model)
     assert FIND_TOOLS in {tool.name for tool in request.tools}
     assert (info.name, info.policy) == ("small one", "required_first_hop")
     assert info.count and await info.count(request) == 1_000

@@ -129,14 +129,16 @@ def test_a_schema_that_refers_to_itself_in_a_circle_ends():
 
 @pytest.mark.req("R173")
 def test_a_schema_is_compiled_once_also_as_another_object_and_then_not_even_written_out(monkeypatch: pytest.MonkeyPatch):
-    compiled, written = list[object](), list[object]()
+    compiled, dumped = list[object](), list[object]()
     compile, write = jsonschema_rs.validator_for, json.dumps
-    monkeypatch.setattr(jsonschema_rs, "validator_for", lambda one, **more: compiled.append(one) or compile(one, **more))
-    monkeypatch.setattr(json, "dumps", lambda one, **more: written.append(one) or write(one, **more))
+    monkeypatch.setattr(
+        jsonschema_rs, "validator_for", lambda document, **more: compiled.append(document) or compile(document, **more)
+    )
+    monkeypatch.setattr(json, "dumps", lambda document, **more: dumped.append(document) or write(document, **more))
     schema = {"properties": {f"once{n}": {"type": "string"} for n in range(10)}}
     for _ in range(100):
         assert validate(schema, {"once1": "value"}) == []
-    assert (compiled, written) == ([schema], [schema])
+    assert (compiled, dumped) == ([schema], [schema])
     assert validate(deepcopy(schema), {"once1": 1}) != []
     assert compiled == [schema]
 

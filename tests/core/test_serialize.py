@@ -29,10 +29,10 @@ COUNT = st.integers(0, 10**6)
 SECONDS = st.none() | st.floats(0, 1e10)
 
 
-def built(made: type, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def built(kind: type, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Values with every field set: a field that is added to the class and forgotten here is an error."""
-    assert {field.name for field in fields(made)} == strategies.keys()
-    return st.builds(made, **strategies)
+    assert {field.name for field in fields(kind)} == strategies.keys()
+    return st.builds(kind, **strategies)
 
 
 CALLS = built(Call, name=TEXT, arguments=OBJECT, id=TEXT, text=TEXT)

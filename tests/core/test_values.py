@@ -54,10 +54,10 @@ def test_a_call_has_the_id_and_the_very_text_the_model_wrote_beside_its_argument
 @pytest.mark.req("R15")
 def test_what_a_tool_gave_is_text_to_the_model_and_says_whether_it_failed():
     assert Result("c1", "f", "mild").text == "mild"
-    given = Result("c1", "f", {"größe": [1, None]})
-    assert json.loads(given.text) == {"größe": [1, None]}
-    assert "größe" in given.text
-    assert (given.ok, given.code) == (True, "")
+    result = Result("c1", "f", {"größe": [1, None]})
+    assert json.loads(result.text) == {"größe": [1, None]}
+    assert "größe" in result.text
+    assert (result.ok, result.code) == (True, "")
     failed = Result("c1", "f", "timeout: too long", ok=False, code="timeout")
     assert (failed.call_id, failed.name, failed.ok, failed.code) == ("c1", "f", False, "timeout")
 

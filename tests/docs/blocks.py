@@ -33,9 +33,9 @@ def blocks(*languages: str) -> list[Block]:
 
 def _blocks_of(page: Path) -> Iterator[Block]:
     text, name = page.read_text("utf-8"), page.relative_to(ROOT).as_posix()
-    for found in _FENCE.finditer(text):
-        indent, language, body = found.groups()
-        yield Block(name, text.count("\n", 0, found.start()) + 1, language, re.sub(f"^{indent}", "", body, flags=re.MULTILINE))
+    for match in _FENCE.finditer(text):
+        indent, language, body = match.groups()
+        yield Block(name, text.count("\n", 0, match.start()) + 1, language, re.sub(f"^{indent}", "", body, flags=re.MULTILINE))
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,13 +56,13 @@ def commands() -> list[Command]:
 
 def mentioned_commands() -> list[Command]:
     """Commands of callsmith in the middle of a sentence, where not all of their arguments need be there."""
-    found: list[Command] = []
+    listed: list[Command] = []
     for page in PAGES:
         text = _FENCE.sub(lambda block: "\n" * block[0].count("\n"), page.read_text("utf-8"))
         for match in re.finditer(r"`(callsmith [^`]+)`", text):
             line = text.count("\n", 0, match.start()) + 1
-            found += _commands_of(Block(page.relative_to(ROOT).as_posix(), line, "console", match[1].replace("\n", " ")))
-    return found
+            listed += _commands_of(Block(page.relative_to(ROOT).as_posix(), line, "console", match[1].replace("\n", " ")))
+    return listed
 
 
 def _commands_of(block: Block) -> Iterator[Command]:
@@ -81,7 +81,7 @@ def _commands_of(block: Block) -> Iterator[Command]:
 
 def _joined(text: str) -> str:
     """The text with quoted strings that go over several lines on one."""
-    return re.sub(r"'[^'\n]*(?:\n[^']*)'", lambda found: found[0].replace("\n", " ") if "{" in found[0] else found[0], text)
+    return re.sub(r"'[^'\n]*(?:\n[^']*)'", lambda match: match[0].replace("\n", " ") if "{" in match[0] else match[0], text)
 
 
 def _parts(line: str) -> Iterator[list[str]]:

@@ -179,8 +179,8 @@ def test_a_command_of_another_program_is_checked_or_named(command: Command):
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"no such target: {target}"
     elif program == "pip":
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
-        asked = re.search(r"\[(.*)\]", " ".join(words))
-        assert words[0] == "install" and set(asked[1].split(",") if asked else ()) <= set(extras)
+        match = re.search(r"\[(.*)\]", " ".join(words))
+        assert words[0] == "install" and set(match[1].split(",") if match else ()) <= set(extras)
     elif program != "curl":
         assert program in PROGRAMS
 

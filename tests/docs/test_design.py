@@ -63,8 +63,8 @@ def test_every_module_that_a_folder_of_the_tree_lists_exists():
 
 
 def test_every_module_that_the_tree_names_beside_another_exists():
-    named = [(path, name) for path, about in entries().items() for name in re.findall(r"\b\w+\.(?:py|toml)\b", about)]
-    folders = [((PACKAGE / path) if path.endswith("/") else (PACKAGE / path).parent, name) for path, name in named]
+    names = [(path, name) for path, about in entries().items() for name in re.findall(r"\b\w+\.(?:py|toml)\b", about)]
+    folders = [((PACKAGE / path) if path.endswith("/") else (PACKAGE / path).parent, name) for path, name in names]
     assert [f"{folder.name}/{name}" for folder, name in folders if not any(folder.rglob(name))] == []
 
 
@@ -88,8 +88,8 @@ def files() -> list[str]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_every_path_of_a_page_exists(page: Path):
-    named = re.findall(r"`((?:[\w.]+/)+[\w.]*|\w+\.(?:py|toml|md))`", page.read_text("utf-8"))
-    missing = {path for path in named if not any(file.endswith(f"/{path.rstrip('/')}") for file in files())}
+    paths = re.findall(r"`((?:[\w.]+/)+[\w.]*|\w+\.(?:py|toml|md))`", page.read_text("utf-8"))
+    missing = {path for path in paths if not any(file.endswith(f"/{path.rstrip('/')}") for file in files())}
     assert missing - NOT_THERE == set()
 
 
@@ -115,8 +115,8 @@ def definitions() -> set[str]:
 
 def test_every_class_and_function_of_the_design_exists():
     text = re.sub(r"```.*?```", "", (DOCS / "design.md").read_text("utf-8"), flags=re.DOTALL)
-    named = re.findall(r"`(_?[A-Z]\w*(?:\.\w+)*|_?[a-z]\w*_\w+(?:\(\))?|\w+(?:\.\w+)*\(\))`", text)
-    parts = {part for name in named for part in name.removesuffix("()").split(".")}
+    names = re.findall(r"`(_?[A-Z]\w*(?:\.\w+)*|_?[a-z]\w*_\w+(?:\(\))?|\w+(?:\.\w+)*\(\))`", text)
+    parts = {part for name in names for part in name.removesuffix("()").split(".")}
     assert parts - definitions() - {path.stem for path in PACKAGE.rglob("*.py")} - OTHERS_NAMES == set()
 
 
@@ -124,6 +124,6 @@ def test_every_module_and_page_that_a_comment_names_exists():
     missing: list[str] = []
     for path in PACKAGE.rglob("*.py"):
         text = path.read_text("utf-8")
-        named = re.findall(r"`([\w/]+\.(?:py|toml))`", text) + re.findall(r"\b(docs/[\w-]+\.md|(?:\w+/)+\w+\.py)\b", text)
-        missing += [f"{path.name}: {name}" for name in named if not any(file.endswith(f"/{name}") for file in files())]
+        paths = re.findall(r"`([\w/]+\.(?:py|toml))`", text) + re.findall(r"\b(docs/[\w-]+\.md|(?:\w+/)+\w+\.py)\b", text)
+        missing += [f"{path.name}: {name}" for name in paths if not any(file.endswith(f"/{name}") for file in files())]
     assert missing == []

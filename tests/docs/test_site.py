@@ -149,8 +149,8 @@ def test_the_site_loads_nothing_from_other_hosts(site: Path):
 
 @pytest.mark.docs
 def test_the_site_can_be_searched(site: Path):
-    found = json.loads((site / "search.json").read_text("utf-8"))
-    assert any("capability bus" in str(entry).lower() for entry in found["items"])
+    index = json.loads((site / "search.json").read_text("utf-8"))
+    assert any("capability bus" in str(entry).lower() for entry in index["items"])
 
 
 @pytest.mark.docs

@@ -86,10 +86,10 @@ class EngineContract:
         assert [token.start for token in tokens] == sorted(token.start for token in tokens)
         assert (tokens[0].start, tokens[-1].end) == (0, len(text))
         for token in tokens:
-            said, top = token.logprob, [candidate.logprob for candidate in token.logprob.top]
-            assert text[token.start : token.end] == said.text or "\ufffd" in said.text
+            logprob, top = token.logprob, [candidate.logprob for candidate in token.logprob.top]
+            assert text[token.start : token.end] == logprob.text or "\ufffd" in logprob.text
             assert 1 <= len(top) <= 3 and top == sorted(top, reverse=True)
-            assert said.logprob == pytest.approx(top[0]) and said.logprob < 1e-3
+            assert logprob.logprob == pytest.approx(top[0]) and logprob.logprob < 1e-3
 
     async def test_an_answer_given_up_leaves_the_engine_in_working_order(self, engine: Engine, prompt: Prompt) -> None:
         async with aclosing(engine.generate(prompt, GREEDY)) as answer:

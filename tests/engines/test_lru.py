@@ -29,11 +29,11 @@ def test_the_first_of_two_values_for_a_key_stays():
 
 def test_the_same_objects_are_found_in_their_order_and_with_their_key():
     cache, one, two = IdentityLRU[object](8), {"a": 1}, {"a": 1}
-    made = cache.get_or_make([one, two], object)
-    assert cache.get_or_make((one, two), object) is made
-    assert cache.get_or_make([two, one], object) is not made
-    assert cache.get_or_make([one], object) is not made
-    assert cache.get_or_make([one, two], object, "other key") is not made
+    value = cache.get_or_make([one, two], object)
+    assert cache.get_or_make((one, two), object) is value
+    assert cache.get_or_make([two, one], object) is not value
+    assert cache.get_or_make([one], object) is not value
+    assert cache.get_or_make([one, two], object, "other key") is not value
 
 
 def test_an_object_with_the_id_of_one_that_is_gone_is_not_taken_for_it():
@@ -45,10 +45,10 @@ def test_an_object_with_the_id_of_one_that_is_gone_is_not_taken_for_it():
 
 
 def test_none_is_a_value_like_any_other():
-    cache, key, made = IdentityLRU[None](4), object(), []
+    cache, key, additions = IdentityLRU[None](4), object(), []
     for _ in range(2):
-        cache.get_or_make([key], lambda: made.append(1))
-    assert made == [1]
+        cache.get_or_make([key], lambda: additions.append(1))
+    assert additions == [1]
 
 
 def test_a_value_takes_the_place_of_another_and_so_does_its_weight() -> None:

@@ -98,9 +98,9 @@ def test_its_scheme_is_known_and_an_unknown_one_is_told_all_there_are() -> None:
 
 async def test_it_is_served() -> None:
     async with http(create_app({"toy": open_model("toy:It works, too.")})) as client:
-        asked = {"model": "toy", "messages": [{"role": "user", "content": "Hello"}]}
-        answer = (await client.post("/v1/chat/completions", json=asked)).json()
-        shown = (await client.post("/api/show", json={"model": "toy"})).json()
+        body = {"model": "toy", "messages": [{"role": "user", "content": "Hello"}]}
+        answer = (await client.post("/v1/chat/completions", json=body)).json()
+        description = (await client.post("/api/show", json={"model": "toy"})).json()
     assert answer["choices"][0]["message"]["content"] == "It works, too."
     assert answer["usage"]["completion_tokens"] == 3
-    assert 99 in shown["model_info"].values()
+    assert 99 in description["model_info"].values()

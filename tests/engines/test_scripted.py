@@ -35,7 +35,7 @@ async def test_replies_come_in_their_order_and_then_it_is_over() -> None:
 async def test_it_remembers_what_it_was_asked() -> None:
     engine, grammar = Scripted(["one"]), Grammar(Lit("one"))
     await say(engine, HELLO, Sampling(seed=3), grammar)
-    assert [(asked.prompt, asked.sampling.seed, asked.grammar) for asked in engine.asked] == [(HELLO, 3, grammar)]
+    assert [(request.prompt, request.sampling.seed, request.grammar) for request in engine.asked] == [(HELLO, 3, grammar)]
 
 
 async def test_a_special_token_is_a_piece_of_its_own() -> None:

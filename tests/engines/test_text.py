@@ -16,8 +16,8 @@ def text(pieces: list[Piece]) -> str:
 
 
 @given(st.text(), st.integers(1, 5))
-def test_characters_are_whole_however_their_bytes_come(said: str, size: int) -> None:
-    data = said.encode("utf-8", "replace")
+def test_characters_are_whole_however_their_bytes_come(whole: str, size: int) -> None:
+    data = whole.encode("utf-8", "replace")
     chunks = [data[start : start + size] for start in range(0, len(data), size)]
     assert text(written(Writer(), chunks)) == data.decode()
 
@@ -37,14 +37,14 @@ def test_a_character_cut_off_by_a_special_token_is_replaced_before_it() -> None:
 
 
 @given(st.text("ab"), st.lists(st.text("ab", min_size=1, max_size=4), max_size=3), st.integers(1, 4))
-def test_text_ends_before_the_first_stop_string_whatever_the_chunking(said: str, stops: list[str], size: int) -> None:
+def test_text_ends_before_the_first_stop_string_whatever_the_chunking(whole: str, stops: list[str], size: int) -> None:
     scanner, pieces = StopScanner(stops), list[Piece]()
-    for start in range(0, len(said), size):
-        pieces += scanner.feed(Piece(said[start : start + size]))
+    for start in range(0, len(whole), size):
+        pieces += scanner.feed(Piece(whole[start : start + size]))
     pieces += scanner.close()
-    complete = [(start + len(stop), start) for stop in stops if (start := said.find(stop)) >= 0]
+    complete = [(start + len(stop), start) for stop in stops if (start := whole.find(stop)) >= 0]
     assert scanner.found == bool(complete)
-    assert text(pieces) == said[: min(complete)[1] if complete else None]
+    assert text(pieces) == whole[: min(complete)[1] if complete else None]
 
 
 def test_a_stop_string_may_begin_in_text_and_end_in_a_special_token() -> None:

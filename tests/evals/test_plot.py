@@ -13,9 +13,9 @@ def test_a_bar_is_as_high_as_its_value_and_tells_its_interval():
     drawn = ET.fromstring(
         bars("Right", ["one", "two"], {"free": [Bar(25, 20, 30), None], "held <to>": [Bar(50), Bar(100)]}, " %")
     )
-    found = {bar.find(f"{_SVG}title").text: float(bar.get("height")) for bar in drawn.iter(f"{_SVG}rect") if len(bar)}
-    assert list(found) == ["free, one: 25 % (20 to 30)", "held <to>, one: 50 %", "held <to>, two: 100 %"]
-    quarter, half, whole = found.values()
+    heights = {bar.find(f"{_SVG}title").text: float(bar.get("height")) for bar in drawn.iter(f"{_SVG}rect") if len(bar)}
+    assert list(heights) == ["free, one: 25 % (20 to 30)", "held <to>, one: 50 %", "held <to>, two: 100 %"]
+    quarter, half, whole = heights.values()
     assert half == pytest.approx(2 * quarter, abs=0.2) and whole == pytest.approx(4 * quarter, abs=0.3)
 
 

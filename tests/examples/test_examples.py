@@ -84,8 +84,8 @@ def test_weather_calculator_and_search_all_run(tmp_path: Path):
         calling("calculate", expression="(17 + 1) * -2"),
         calling("search", query="etna"),
     ]
-    said = scripted_run("tool_calling.py", tmp_path, *calls, "All done.").splitlines()
-    assert said == [
+    lines = scripted_run("tool_calling.py", tmp_path, *calls, "All done.").splitlines()
+    assert lines == [
         '[get_weather {"city": "Paris"}]',
         "[→ In Paris it is cloudy, 15 °C.]",
         '[calculate {"expression": "(17 + 1) * -2"}]',
@@ -99,9 +99,9 @@ def test_weather_calculator_and_search_all_run(tmp_path: Path):
 @pytest.mark.req("R135")
 def test_clock_light_and_oven_all_run(tmp_path: Path):
     calls = [calling("get_time"), calling("set_light", colour="red"), calling("set_temp", celsius=180)]
-    said = scripted_run("kitchen.py", tmp_path, *calls, "So it is.").splitlines()
-    assert re.fullmatch(r"get_time: \d\d:\d\d", said[0]), said
-    assert said[1:] == [
+    lines = scripted_run("kitchen.py", tmp_path, *calls, "So it is.").splitlines()
+    assert re.fullmatch(r"get_time: \d\d:\d\d", lines[0]), lines
+    assert lines[1:] == [
         "set_light: the light is red",
         "set_temp: the oven is set to 180 degrees",
         "So it is.",
@@ -116,8 +116,8 @@ def test_clock_light_and_oven_all_run(tmp_path: Path):
 def test_an_example_does_what_it_shows(name: str, tmp_path: Path):
     replies, arguments, printed = RUNS[name]
     (tmp_path / "replies.jsonl").write_text("\n".join(map(json.dumps, replies)))
-    said = ran(sys.executable, EXAMPLES / name, "scripted:replies.jsonl", *arguments, cwd=tmp_path)
-    assert re.search(printed, said), said
+    output = ran(sys.executable, EXAMPLES / name, "scripted:replies.jsonl", *arguments, cwd=tmp_path)
+    assert re.search(printed, output), output
 
 
 @pytest.mark.slow
@@ -127,7 +127,7 @@ def test_an_example_works_on_the_default_model(name: str, tmp_path: Path):
     fetch(default_model())
     _, arguments, printed = RUNS[name]
     tries = (ran(sys.executable, EXAMPLES / name, default_model(), *arguments, cwd=tmp_path) for _ in range(3))
-    assert any(re.search(printed, said) for said in tries)  # now and then a small model says something else
+    assert any(re.search(printed, output) for output in tries)  # now and then a small model says something else
 
 
 @tool
@@ -146,15 +146,15 @@ def serving(*replies: str) -> Iterator[str]:
 @pytest.mark.req("R202")
 def test_the_client_runs_its_own_tools(tmp_path: Path):
     with serving(called(("get_weather", {"city": "Tokyo"})), "Sunny, 22 °C.") as url:
-        said = ran(sys.executable, EXAMPLES / "external_tools.py", cwd=tmp_path, OPENAI_BASE_URL=url)
-    assert said.splitlines() == ['[get_weather {"city": "Tokyo"}]', "Sunny, 22 °C."]
+        output = ran(sys.executable, EXAMPLES / "external_tools.py", cwd=tmp_path, OPENAI_BASE_URL=url)
+    assert output.splitlines() == ['[get_weather {"city": "Tokyo"}]', "Sunny, 22 °C."]
 
 
 @pytest.mark.req("R201")
 def test_tools_of_the_server_run_while_the_answer_streams(tmp_path: Path):
     with serving(called(("list_files", {})), "There is notes.txt.") as url:
-        said = ran(sys.executable, EXAMPLES / "streaming_mcp.py", cwd=tmp_path, OPENAI_BASE_URL=url)
-    assert said.splitlines() == ["[list_files {}]", "There is notes.txt."]
+        output = ran(sys.executable, EXAMPLES / "streaming_mcp.py", cwd=tmp_path, OPENAI_BASE_URL=url)
+    assert output.splitlines() == ["[list_files {}]", "There is notes.txt."]
 
 
 @pytest.mark.req("R200")
@@ -164,8 +164,8 @@ def test_the_api_is_used_from_several_languages(program: str, tmp_path: Path):
     if not run_by:
         pytest.skip(f"what runs {program} is not installed")
     with serving(called(("get_weather", {"city": "Paris"}))) as url:
-        said = ran(run_by, EXAMPLES / "http" / program, cwd=tmp_path, OPENAI_BASE_URL=url)
-    assert "get_weather" in said and "Paris" in said
+        output = ran(run_by, EXAMPLES / "http" / program, cwd=tmp_path, OPENAI_BASE_URL=url)
+    assert "get_weather" in output and "Paris" in output
 
 
 @pytest.mark.req("R203")
@@ -191,8 +191,8 @@ def test_presets_and_formats_of_ones_own_are_found_by_file_and_by_entry_point(tm
     shutil.copytree(EXAMPLES / "plugin" / "src" / "kitchen_plugin", tmp_path / "kitchen_plugin")
     path = f"{ROOT / 'src'}:{tmp_path}"
     (tmp_path / "answer.txt").write_text('<do>{"tool": "get_time", "with": {}}</do>')
-    said = ran(sys.executable, "-m", "callsmith", "parse", "--format", "kitchen", "answer.txt", cwd=tmp_path, PYTHONPATH=path)
-    assert '"get_time"' in said
+    output = ran(sys.executable, "-m", "callsmith", "parse", "--format", "kitchen", "answer.txt", cwd=tmp_path, PYTHONPATH=path)
+    assert '"get_time"' in output
     ask = (
         "from callsmith.models import plugins, presets; plugins.load_presets();"
         "print(presets.preset_for('my-kitchen-model').guards)"

@@ -36,7 +36,7 @@ def test_no_path_and_no_link_leads_out_of_the_folder(path: str, tools: Any, tmp_
     (tmp_path / "secret").write_text("s")
     (tools.FOLDER / "link").symlink_to(tmp_path / "secret")
     (tools.FOLDER / "folder").symlink_to(tmp_path)
-    for use in (tools.view, lambda one: tools.create(one, "x"), lambda one: tools.replace_text(one, "s", "x")):
+    for use in (tools.view, lambda name: tools.create(name, "x"), lambda name: tools.replace_text(name, "s", "x")):
         with pytest.raises(ValueError, match="outside"):
             use(path)
     assert (tmp_path / "secret").read_text() == "s"
@@ -66,5 +66,5 @@ def test_where_there_is_bubblewrap_commands_cannot_write_elsewhere(tools: Any, t
 async def test_all_but_looking_needs_an_approval(monkeypatch: pytest.MonkeyPatch, tmp_path: Path):
     monkeypatch.setenv("SANDBOX", str(tmp_path))
     monkeypatch.syspath_prepend(str(SOURCE.parents[2]))
-    found = {tool.name: tool.side_effects for tool in await load_toolset("examples.sandbox.tools").tools()}
-    assert found == {"bash": True, "view": False, "create": True, "replace_text": True}
+    effects = {tool.name: tool.side_effects for tool in await load_toolset("examples.sandbox.tools").tools()}
+    assert effects == {"bash": True, "view": False, "create": True, "replace_text": True}

@@ -59,15 +59,15 @@ def test_text_and_thought_come_out_whole_and_without_markers(format: Format, dat
         return f"So {text}."  # where text and a marker meet they must not make another marker
 
     plain = strings(format).map(sentence).filter(lambda text: not any(marker in text for marker in markers))
-    said = data.draw(plain)
+    words = data.draw(plain)
     thought = data.draw(plain) if format.thinks else ""
     tools, calls = data.draw(rounds(format))
     try:
-        text = write(format, calls, text=said, thought=thought)
+        text = write(format, calls, text=words, thought=thought)
     except UsageError:
         assume(False)
     whole = read_back(format, text, tools, calls)
-    assert text_in(whole).strip() == said
+    assert text_in(whole).strip() == words
     assert text_in(whole, Thought) == thought
 
 

@@ -99,13 +99,13 @@ def turns(template: Template, format: Format, arguments: dict[str, Any]) -> Iter
     tool = Tool("edit", "", {"type": "object", "properties": dict.fromkeys(arguments, STRING)})
     call = Call("edit", arguments, fit_id("0", format.ids))
     question = Message.user("What now?")
-    asked = prompt_for(Request((question,)), [tool], template, format)
+    first_prompt = prompt_for(Request((question,)), [tool], template, format)
     for more in ((), (Message.tool(Result(call.id, call.name, "done")),)):
         try:
             answered = prompt_for(Request((question, Message.assistant(calls=(call,)), *more)), [tool], template, format)
         except CallsmithError:
             continue  # some want the result with the call
-        yield answered.text.removeprefix(asked.text.removesuffix(asked.opened)).removesuffix(answered.opened)
+        yield answered.text.removeprefix(first_prompt.text.removesuffix(first_prompt.opened)).removesuffix(answered.opened)
 
 
 def read_back(template: Template, format: Format, arguments: dict[str, Any], schemas: dict[str, Any], size: int = 0) -> Any:
@@ -133,24 +133,24 @@ def without_nulls(value: Any) -> list[Any]:
         case list():
             return [["" if item is None else item for item in value]]
         case dict():
-            return [{key: one for key, one in value.items() if one is not None}]
+            return [{key: item for key, item in value.items() if item is not None}]
         case _:
             return [""]
 
 
 def renders_alike(template: Template, format: Format, value: Any) -> bool:
     """Whether the template renders another value, or none at all, as it renders this one."""
-    written = list(turns(template, format, {"a": value}))
+    rendered = list(turns(template, format, {"a": value}))
     others = [{}, *({"a": other} for other in without_nulls(value))]
-    return any(list(turns(template, format, other)) == written for other in others)
+    return any(list(turns(template, format, other)) == rendered for other in others)
 
 
 def check(template: Template, format: Format, alike: list[Any]) -> None:
     assert not lost(template, format, [(text, STRING) for text in (*TEXTS, *WORDS)])
-    found = lost(template, format, VALUES)
-    unlisted = [value for value in found if not renders_alike(template, format, value)]
+    lost_values = lost(template, format, VALUES)
+    unlisted = [value for value in lost_values if not renders_alike(template, format, value)]
     assert not unlisted
-    assert {repr(value) for value in found} == {repr(value) for value in alike}
+    assert {repr(value) for value in lost_values} == {repr(value) for value in alike}
 
 
 @needs_corpus

@@ -59,8 +59,8 @@ def test_any_literal_survives_beside_a_hole(literal: str) -> None:
 
 def test_spellings_are_written_by_their_differences() -> None:
     values = Raw(flags=(("true", "string"), ("false", "json")), cdata=True)
-    written = format_to_toml(Format("x", (Calls("<", NAME, each("<", KEY, ">", VALUE, "<"), values=values),)))
-    assert 'values = {kind = "raw", flags = {true = "string", false = "json"}, cdata = true}' in written
+    toml = format_to_toml(Format("x", (Calls("<", NAME, each("<", KEY, ">", VALUE, "<"), values=values),)))
+    assert 'values = {kind = "raw", flags = {true = "string", false = "json"}, cdata = true}' in toml
 
 
 def test_a_table_of_values_sets_what_it_names() -> None:

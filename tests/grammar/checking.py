@@ -91,10 +91,10 @@ def stuck(grammar: Grammar | None, text: str, dressed_for: str = "") -> str | No
     tokens, compiling = compiler(dressed_for)
     wanted = tokens.tokenize(text) if dressed_for else letters(tokens.base, text)
     matcher = matcher_of(compiling.begin(grammar))
-    taken = matcher.validate_tokens(wanted)
-    if taken == len(wanted) and matcher.consume_tokens(wanted) and matcher.is_accepting():
+    accepted = matcher.validate_tokens(wanted)
+    if accepted == len(wanted) and matcher.consume_tokens(wanted) and matcher.is_accepting():
         return None
-    return b"".join(tokens.says[token] for token in wanted[taken:]).decode("utf-8", "replace")[:80] or "(the end)"
+    return b"".join(tokens.says[token] for token in wanted[accepted:]).decode("utf-8", "replace")[:80] or "(the end)"
 
 
 def required(format: Format, tools: Sequence[Tool], **options: Any) -> Grammar:

@@ -14,7 +14,7 @@ from callsmith.core.values import Schema
 def enforced(schema: Schema, unenforced: tuple[tuple[str, str], ...]) -> Any:
     """The schema without exactly those keywords at exactly those places; what was to fit one alone may fit several."""
     kept = copy.deepcopy(to_standard(schema))
-    for path, keyword in sorted(unenforced, key=lambda one: -one[0].count("/")):  # inner ones first: places move
+    for path, keyword in sorted(unenforced, key=lambda item: -item[0].count("/")):  # inner ones first: places move
         place: Any = kept
         for step in path.split("/")[1:]:
             name = step.replace("~1", "/").replace("~0", "~")

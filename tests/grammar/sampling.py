@@ -104,10 +104,10 @@ class Dressed(GgufVocabulary):
             **dict(zip(spare, dict.fromkeys(specials), strict=False)),
         }
         self.specials: Mapping[str, int] = {text: token for token, text in self.special.items()}
-        left = set(spare) - self.special.keys()
+        unused = set(spare) - self.special.keys()
         self.says = [
-            self.special[token].encode() if token in self.special else b"" if token in left else said
-            for token, said in enumerate(base.says)
+            self.special[token].encode() if token in self.special else b"" if token in unused else token_bytes
+            for token, token_bytes in enumerate(base.says)
         ]
         self.base, self.size, self.eos, self.ends = base, base.size, base.eos, base.ends
         self.pointer, self.cached_tokenize = base.pointer, base.cached_tokenize
@@ -124,11 +124,11 @@ class Dressed(GgufVocabulary):
 
 def literals(format: Format) -> list[str]:
     """Every literal of a format."""
-    found: set[str] = set()
+    collected: set[str] = set()
 
     def walk(nodes: Iterable[Node]) -> None:
         for node in nodes:
-            found.update(literals_of(node))
+            collected.update(literals_of(node))
             if isinstance(node, Opt | Each | Ident):
                 walk(node.nodes)
 
@@ -136,15 +136,15 @@ def literals(format: Format) -> list[str]:
         walk((*nodes_of(part.open), *nodes_of(part.close)))
         if isinstance(part, Calls):
             walk(part.item)
-            found.add(part.between)
+            collected.add(part.between)
             match part.values:
                 case Notation():
-                    found.update(part.values.quotes)
+                    collected.update(part.values.quotes)
                 case Nested():
-                    found.update((f"{part.values.prefix}<", f"{part.values.prefix}</"))
+                    collected.update((f"{part.values.prefix}<", f"{part.values.prefix}</"))
                 case _:
                     pass
-    return sorted(text for text in found if text.strip())
+    return sorted(text for text in collected if text.strip())
 
 
 def special_words(format: Format) -> list[str]:
@@ -225,6 +225,6 @@ class Sampler:
         writer, pieces = Writer(), list[Piece]()
         for token in tokens:
             special = self.vocabulary.special.get(token)
-            said = writer.write(self.vocabulary.says[token]) if special is None else writer.write_special(special)
-            pieces += said
+            text = writer.write(self.vocabulary.says[token]) if special is None else writer.write_special(special)
+            pieces += text
         return Sample((*pieces, *writer.close()), whole)

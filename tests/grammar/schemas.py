@@ -51,13 +51,13 @@ class Maker:
                 self._point(inner, place)
 
     def _definition(self, name: str) -> dict[str, Any]:
-        made = self._object(2) if self.chance.random() < 0.7 else self._schema(1)
-        if made.get("type") == "object" and self.chance.random() < 0.5:
+        drawn = self._object(2) if self.chance.random() < 0.7 else self._schema(1)
+        if drawn.get("type") == "object" and self.chance.random() < 0.5:
             again: dict[str, Any] = {"$ref": f"#/$defs/{name}"}
-            made["properties"]["again"] = self.chance.choice(
+            drawn["properties"]["again"] = self.chance.choice(
                 [{"anyOf": [again, {"type": "null"}]}, {"type": "array", "items": again, "maxItems": 2}, again]
             )
-        return made
+        return drawn
 
     def _schema(self, depth: int) -> dict[str, Any]:
         chance = self.chance
@@ -66,26 +66,26 @@ class Maker:
             ways += [self._object, self._object, self._array, self._array, self._union, self._together]
         if self.defs:
             ways += [self._reference]
-        made = chance.choice(ways)(depth - 1)
+        drawn = chance.choice(ways)(depth - 1)
         if chance.random() < 0.2:
-            made |= chance.choice(
+            drawn |= chance.choice(
                 [{"description": "said only"}, {"title": "T"}, {"default": None}, {"example": 1}, {"x-more": {}}]
             )
-        if chance.random() < 0.06 and isinstance(made.get("type"), str) and "enum" not in made:
-            made["nullable"] = True
-        return made
+        if chance.random() < 0.06 and isinstance(drawn.get("type"), str) and "enum" not in drawn:
+            drawn["nullable"] = True
+        return drawn
 
     def _scalar(self, depth: int) -> dict[str, Any]:
         kind = self.chance.choice(SCALARS[:4] + SCALARS[:3])
-        made: dict[str, Any] = {"type": kind}
+        drawn: dict[str, Any] = {"type": kind}
         if self.chance.random() < 0.1:
-            made["type"] = sorted({kind, self.chance.choice(SCALARS)})
-        kinds = made["type"] if isinstance(made["type"], list) else [kind]
+            drawn["type"] = sorted({kind, self.chance.choice(SCALARS)})
+        kinds = drawn["type"] if isinstance(drawn["type"], list) else [kind]
         if "string" in kinds and self.chance.random() < 0.6:
-            made |= self._of_string()
+            drawn |= self._of_string()
         if {"integer", "number"} & {*kinds} and self.chance.random() < 0.6:
-            made |= self._of_number("number" in kinds)
-        return {} if self.chance.random() < 0.03 else made
+            drawn |= self._of_number("number" in kinds)
+        return {} if self.chance.random() < 0.03 else drawn
 
     def _of_string(self) -> dict[str, Any]:
         chance = self.chance
@@ -105,7 +105,7 @@ class Maker:
     def _of_number(self, fractions: bool) -> dict[str, Any]:
         chance = self.chance
         low = chance.choice([-1000, -7, 0, 1, 3, 0.5 if fractions else 2, -2.5 if fractions else -2])
-        made = chance.choice(
+        drawn = chance.choice(
             [
                 {"minimum": low},
                 {"maximum": low},
@@ -116,7 +116,7 @@ class Maker:
                 {"minimum": 0, "maximum": 10**18},
             ]
         )
-        return {**made, "format": "double"} if chance.random() < 0.1 else made
+        return {**drawn, "format": "double"} if chance.random() < 0.1 else drawn
 
     def _listed(self, depth: int) -> dict[str, Any]:
         chance = self.chance
@@ -129,38 +129,38 @@ class Maker:
 
     def _array(self, depth: int) -> dict[str, Any]:
         chance = self.chance
-        made: dict[str, Any] = {"type": "array"}
+        drawn: dict[str, Any] = {"type": "array"}
         kind = chance.random()
         if kind < 0.7:
-            made["items"] = self._schema(depth)
+            drawn["items"] = self._schema(depth)
         elif kind < 0.85:
-            made["prefixItems"] = [self._schema(depth) for _ in range(chance.randrange(1, 3))]
+            drawn["prefixItems"] = [self._schema(depth) for _ in range(chance.randrange(1, 3))]
             if chance.random() < 0.7:
-                made["items"] = chance.choice([False, {"type": "integer"}])
+                drawn["items"] = chance.choice([False, {"type": "integer"}])
         if chance.random() < 0.5:
-            made["minItems"] = chance.randrange(0, 3)
+            drawn["minItems"] = chance.randrange(0, 3)
         if chance.random() < 0.6:
-            made["maxItems"] = made.get("minItems", 0) + chance.randrange(0, 3)
+            drawn["maxItems"] = drawn.get("minItems", 0) + chance.randrange(0, 3)
         if chance.random() < 0.15:
-            made |= chance.choice([{"uniqueItems": True}, {"contains": {"type": "integer"}}])
-        return made
+            drawn |= chance.choice([{"uniqueItems": True}, {"contains": {"type": "integer"}}])
+        return drawn
 
     def _object(self, depth: int) -> dict[str, Any]:
         chance = self.chance
         names = chance.sample(NAMES, chance.randrange(0, 5))
-        made: dict[str, Any] = {"type": "object", "properties": {name: self._schema(depth) for name in names}}
+        drawn: dict[str, Any] = {"type": "object", "properties": {name: self._schema(depth) for name in names}}
         if names and chance.random() < 0.8:
-            made["required"] = chance.sample(names, chance.randrange(0, len(names) + 1))
+            drawn["required"] = chance.sample(names, chance.randrange(0, len(names) + 1))
         if chance.random() < 0.08:
-            made["required"] = [*made.get("required", ()), "undeclared"]
+            drawn["required"] = [*drawn.get("required", ()), "undeclared"]
         if chance.random() < 0.25:
-            made["additionalProperties"] = chance.choice([False, True, {"type": "integer"}, {"type": "string"}])
+            drawn["additionalProperties"] = chance.choice([False, True, {"type": "integer"}, {"type": "string"}])
         if chance.random() < 0.1:
-            made["patternProperties"] = {
+            drawn["patternProperties"] = {
                 pattern: self._scalar(0) for pattern in chance.sample(NAME_PATTERNS, chance.choice((1, 1, 2)))
             }
         if chance.random() < 0.12:
-            made |= chance.choice(
+            drawn |= chance.choice(
                 [
                     {"minProperties": 1}, {"maxProperties": 3}, {"unevaluatedProperties": False},
                     {"propertyNames": {"pattern": "^[a-z]+$"}}, {"propertyNames": {"maxLength": 6}},
@@ -168,23 +168,25 @@ class Maker:
                     {"if": {"required": ["id"]}, "then": {"required": ["name"]}},
                 ]
             )  # fmt: skip
-        return made
+        return drawn
 
     def _union(self, depth: int) -> dict[str, Any]:
         chance = self.chance
         keyword = chance.choice(("anyOf", "oneOf"))
         if chance.random() < 0.4:
             return {keyword: [self._tagged(tag, depth) for tag in ("circle", "square")]}
-        made: dict[str, Any] = {keyword: [self._schema(depth) for _ in range(chance.randrange(1, 4))]}
+        drawn: dict[str, Any] = {keyword: [self._schema(depth) for _ in range(chance.randrange(1, 4))]}
         if chance.random() < 0.3:
-            made[keyword].append({"type": "null"})
-        return made
+            drawn[keyword].append({"type": "null"})
+        return drawn
 
     def _tagged(self, tag: str, depth: int) -> dict[str, Any]:
-        made = self._object(depth)
-        made["properties"] = {"kind": {"const": tag}} | {key: one for key, one in made["properties"].items() if key != "kind"}
-        made["required"] = sorted({"kind", *made.get("required", ())})
-        return made
+        drawn = self._object(depth)
+        drawn["properties"] = {"kind": {"const": tag}} | {
+            key: value for key, value in drawn["properties"].items() if key != "kind"
+        }
+        drawn["required"] = sorted({"kind", *drawn.get("required", ())})
+        return drawn
 
     def _together(self, depth: int) -> dict[str, Any]:
         """Schemas that hold at once."""
@@ -200,8 +202,8 @@ class Maker:
         )()
 
     def _reference(self, depth: int) -> dict[str, Any]:
-        made: dict[str, Any] = {"$ref": f"#/$defs/{self.chance.choice(self.defs)}"}
-        return {**made, "description": "beside a reference"} if self.chance.random() < 0.4 else made
+        drawn: dict[str, Any] = {"$ref": f"#/$defs/{self.chance.choice(self.defs)}"}
+        return {**drawn, "description": "beside a reference"} if self.chance.random() < 0.4 else drawn
 
 
 def schema(seed: int | str) -> Schema:

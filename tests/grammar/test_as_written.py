@@ -40,8 +40,8 @@ def numbered(*names: str) -> dict[str, int]:
 
 @pytest.fixture(scope="module")
 def judge() -> Iterator[SchemaJudge]:
-    with SchemaJudge(as_written=True) as made:
-        yield made
+    with SchemaJudge(as_written=True) as schema_judge:
+        yield schema_judge
 
 
 @pytest.mark.parametrize(
@@ -133,8 +133,8 @@ def test_where_a_grammar_does_not_know_it_lists_and_refuses_nothing(
 
 
 def grammar(schema: Schema, *, as_written: bool = True) -> Grammar:
-    made = output_grammar(PLAIN, Output(schema, as_written=as_written))
-    return Grammar(made.node, unenforced=made.unenforced)
+    compiled = output_grammar(PLAIN, Output(schema, as_written=as_written))
+    return Grammar(compiled.node, unenforced=compiled.unenforced)
 
 
 @pytest.mark.parametrize(
@@ -202,11 +202,11 @@ def values_of(schema: Schema, seed: int) -> Iterator[Any]:
     for as_written in (True, False):
         sampler = Sampler(tokens, compiling, format_named("hermes"), seed)
         try:
-            made = grammar(schema, as_written=as_written)
+            compiled = grammar(schema, as_written=as_written)
         except UnsupportedSchema:  # closed, no object has as many properties as it wants
             continue
         for _ in range(2):
-            sample = sampler.draw(made)
+            sample = sampler.draw(compiled)
             if sample.whole and "Infinity" not in json.dumps(value := json.loads(sample.text)):
                 yield from (value, shuffled(value, chance), *(shuffled(changed(value, chance), chance) for _ in range(4)))
 
@@ -217,17 +217,17 @@ def check(seeds: range) -> tuple[int, int, int]:
     for seed in seeds:
         schema = schemas.schema(seed)
         try:
-            made = grammar(schema)
+            compiled = grammar(schema)
         except UnsupportedSchema as refused:
             assert "no value fits" in refused.why
             continue
         count += 1
         for value in values_of(schema, seed):
-            where, wrong = stuck(made, write_value(value)), complaint(schema, (), value)
+            where, wrong = stuck(compiled, write_value(value)), complaint(schema, (), value)
             valid, invalid = valid + (not wrong), invalid + bool(wrong)
-            text = f"{value} by {json.dumps(schema)}; left: {made.unenforced}"
+            text = f"{value} by {json.dumps(schema)}; left: {compiled.unenforced}"
             assert wrong or where is None, f"refused at {where}: {text}"
-            assert where is not None or not complaint(schema, made.unenforced, value), f"{wrong} in {text}"
+            assert where is not None or not complaint(schema, compiled.unenforced, value), f"{wrong} in {text}"
     return count, valid, invalid
 
 

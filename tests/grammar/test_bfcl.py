@@ -28,10 +28,10 @@ INVENTS = "live_multiple_189-83-0"
 EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
 
 
-def rejected(format: Format, found: Iterable[Entry]) -> list[str]:
+def rejected(format: Format, cases: Iterable[Entry]) -> list[str]:
     """The cases whose gold the grammar does not go along with; those that contradict their own schema aside."""
     wrong: list[str] = []
-    for entry in found:
+    for entry in cases:
         if entry.contradicts_itself or (isinstance(format.calls.values, Nested) and holds_open_object(entry)):
             continue
         calls = [
@@ -53,7 +53,7 @@ def holds_open_object(entry: Entry) -> bool:
         if isinstance(value, list):
             return any(within(item, schema.get("items", {})) for item in value)
         declared = schema.get("properties", {})
-        return isinstance(value, dict) and any(key not in declared or within(one, declared[key]) for key, one in value.items())
+        return isinstance(value, dict) and any(key not in declared or within(item, declared[key]) for key, item in value.items())
 
     tools = {tool.name: tool for tool in entry.tools}
     return any(within(arguments, tools[name].parameters) for name, arguments in entry.gold)

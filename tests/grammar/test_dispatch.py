@@ -44,16 +44,16 @@ EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format:
 
 
 def relay(format: Format, tools: Sequence[Tool] = MANY, choice: Choice = Choice("required"), **options: Any) -> Relay:
-    made = relay_for(format, tools, choice, **options)
-    assert made is not None
-    return made
+    relay_grammar = relay_for(format, tools, choice, **options)
+    assert relay_grammar is not None
+    return relay_grammar
 
 
-def stuck(made: Relay, text: str, dressed_for: str = "") -> str | None:
+def stuck(relay_grammar: Relay, text: str, dressed_for: str = "") -> str | None:
     """Where the relay does not go along with a text any more; None: the text is a whole answer."""
     tokens, compiling = compiler(dressed_for)
     wanted = tokens.tokenize(text) if dressed_for else letters(tokens.base, text)
-    constraint = compiling.begin(made)
+    constraint = compiling.begin(relay_grammar)
     assert isinstance(constraint, RelayConstraint)
     for at, token in enumerate(wanted):
         if not constraint.admits(token):
@@ -84,9 +84,9 @@ def test_what_is_written_is_accepted(format: Format, dressed: bool) -> None:
     calls = [call(format, name, arguments) for name, arguments in ARGUMENTS]
     several, single = relay(format), relay(format, parallel=False)
     dressed_for = format.name if dressed else ""
-    for written in calls:
-        assert stuck(several, write(format, [written]), dressed_for) is None
-        assert stuck(single, write(format, [written]), dressed_for) is None
+    for valid_call in calls:
+        assert stuck(several, write(format, [valid_call]), dressed_for) is None
+        assert stuck(single, write(format, [valid_call]), dressed_for) is None
     if format.calls.most is None:
         assert stuck(several, write(format, calls), dressed_for) is None
     assert stuck(single, write(format, calls[:2]), dressed_for) is not None
@@ -95,13 +95,13 @@ def test_what_is_written_is_accepted(format: Format, dressed: bool) -> None:
 @EVERY
 def test_a_wrong_call_is_rejected(format: Format) -> None:
     dispatched(format)
-    made = relay(format)
+    relay_grammar = relay(format)
     right = call(format, "get", {"key": "a"})
     for name, arguments in [("got", {}), ("get_weather", {"days": 1}), ("get_weather_2", {"m": 1}), ("get_weather_200", {})]:
         wrong = call(format, name, arguments)
-        assert stuck(made, write(format, [wrong])) is not None
-        assert stuck(made, write(format, [right, wrong])) is not None
-    assert stuck(made, write(format, [right]) + " and more") is not None
+        assert stuck(relay_grammar, write(format, [wrong])) is not None
+        assert stuck(relay_grammar, write(format, [right, wrong])) is not None
+    assert stuck(relay_grammar, write(format, [right]) + " and more") is not None
 
 
 def samples(format: Format, count: int) -> tuple[int, int]:
@@ -112,13 +112,13 @@ def samples(format: Format, count: int) -> tuple[int, int]:
         sampler = Sampler(tokens, compiling, format, format.name)
         for number in range(count // 2):
             parallel = number % 4 != 0
-            made = relay(format, parallel=parallel)
-            sample = sampler.draw(made)
+            relay_grammar = relay(format, parallel=parallel)
+            sample = sampler.draw(relay_grammar)
             if not sample.whole:
                 continue
             finished += 1
             events = read_sample(format, sample, MANY, tokens.specials)
-            calls = check_calls(events, MANY, made.whole(), sample.text)
+            calls = check_calls(events, MANY, relay_grammar.whole(), sample.text)
             assert calls, sample.text
             assert len(calls) < 2 or parallel, sample.text
             assert not [event for event in events if isinstance(event, Text | Thought)], sample.text
@@ -162,26 +162,28 @@ def test_hundreds_of_answers_out_of_the_relay_are_read_back_as_valid_calls(forma
 )
 def test_what_the_prompt_has_begun_is_gone_on_with(name: str, opened: str, rest: str, dressed: bool) -> None:
     format = format_named(name)
-    made = relay(format, opened=opened)
+    relay_grammar = relay(format, opened=opened)
     whole = write(format, [call(format, "get_weather", {"city": "a"})])
-    text = rest + (whole if rest else whole.removeprefix(made.prefix))
-    assert stuck(made, text, name if dressed else "") is None
-    assert stuck(made, text.replace("get_weather", "got_weather"), name if dressed else "") is not None
+    text = rest + (whole if rest else whole.removeprefix(relay_grammar.prefix))
+    assert stuck(relay_grammar, text, name if dressed else "") is None
+    assert stuck(relay_grammar, text.replace("get_weather", "got_weather"), name if dressed else "") is not None
     tokens, compiling = compiler(name if dressed else "")
     sampler = Sampler(tokens, compiling, format, name)
     for _ in range(8):
-        sample = sampler.draw(made)
+        sample = sampler.draw(relay_grammar)
         if sample.whole:
-            assert check_calls(read_sample(format, sample, MANY, tokens.specials, opened), MANY, made.whole(), sample.text)
+            assert check_calls(
+                read_sample(format, sample, MANY, tokens.specials, opened), MANY, relay_grammar.whole(), sample.text
+            )
 
 
 @pytest.mark.parametrize("dressed", [False, True])
 def test_a_model_may_think_before_it_calls(dressed: bool) -> None:
     hermes = format_named("hermes")
-    made = relay(hermes, thinking=True)
+    relay_grammar = relay(hermes, thinking=True)
     calls = [call(hermes, "get", {"key": "a"}), call(hermes, "now", {})]
     for thought in ("", "Let me think."):
-        assert stuck(made, write(hermes, calls, thought=thought), "hermes" if dressed else "") is None
+        assert stuck(relay_grammar, write(hermes, calls, thought=thought), "hermes" if dressed else "") is None
     assert stuck(relay(hermes), write(hermes, calls, thought="Let me think."), "hermes" if dressed else "") is not None
 
 
@@ -254,14 +256,14 @@ def test_where_nothing_tells_another_call_from_the_end_one_grammar_holds_all() -
 )
 def test_a_tool_that_cannot_be_held_to_its_schema_is_named(format: str, schema: dict[str, Any]) -> None:
     _, compiling = compiler()
-    made = relay(format_named(format), [*MANY, Tool("bad_tool", "", schema)])
+    relay_grammar = relay(format_named(format), [*MANY, Tool("bad_tool", "", schema)])
     with pytest.raises(UnsupportedSchema, match="bad_tool"):
-        compiling.check(made, "bad_tool", Cancellation())
-    assert "bad_tool" in compiling.unchecked(made)
-    compiling.check(made, "get", Cancellation())
-    assert "get" not in compiling.unchecked(made)
+        compiling.check(relay_grammar, "bad_tool", Cancellation())
+    assert "bad_tool" in compiling.unchecked(relay_grammar)
+    compiling.check(relay_grammar, "get", Cancellation())
+    assert "get" not in compiling.unchecked(relay_grammar)
     with pytest.raises(UnsupportedSchema, match="bad_tool"):
-        stuck(made, write(format_named(format), [Call("bad_tool", {})]))
+        stuck(relay_grammar, write(format_named(format), [Call("bad_tool", {})]))
 
 
 def test_the_grammar_of_one_call_is_shared_by_all_sets_of_tools_that_have_it() -> None:

@@ -29,9 +29,9 @@ def takes(schema: Any, text: str) -> bool:
 
 
 def left(schema: Any) -> UnenforcedKeywords:
-    found: UnenforcedKeywords = []
-    normalize_standalone(schema, found)
-    return found
+    unenforced: UnenforcedKeywords = []
+    normalize_standalone(schema, unenforced)
+    return unenforced
 
 
 def test_a_reference_to_what_is_only_a_reference_leads_on() -> None:
@@ -67,9 +67,9 @@ def test_what_multiplies_without_end_is_left_out_and_then_refused(monkeypatch: p
     monkeypatch.setattr(normalizing, "MANY_SCHEMAS", 100)
     kinds = [{"pattern": f"^{number}"} for number in range(70)]
     schema = {"properties": {"kind": {"anyOf": kinds}}, "anyOf": [{"properties": {"kind": kind}} for kind in kinds]}
-    found: UnenforcedKeywords = []
-    normalize_standalone({"type": "object", **schema, "title": "left out"}, found)
-    assert ("#/properties/kind", "anyOf") in found
+    unenforced: UnenforcedKeywords = []
+    normalize_standalone({"type": "object", **schema, "title": "left out"}, unenforced)
+    assert ("#/properties/kind", "anyOf") in unenforced
     monkeypatch.setattr(normalizing, "MAX_SCHEMAS", 200)
     with pytest.raises(UnsupportedSchema, match="too large"):
         normalize_standalone({"type": "object", **schema, "title": "refused"}, [])
@@ -83,9 +83,9 @@ def test_hundreds_of_listed_names_can_be_told_from_others_in_gbnf() -> None:
 
 def test_a_pattern_and_a_length_that_multiply_are_not_both_written_in_gbnf() -> None:
     schema = {"type": "string", "pattern": "^([a-z]+[0-9][a-z]*-[A-Z]+:){2}[a-z]+$", "maxLength": 1200}
-    written = to_gbnf(Grammar(JsonValue(normalize_standalone(schema, []))))
-    assert written.unenforced == (("#", "maxLength"),)
-    assert len(written.text) < 10_000
+    gbnf = to_gbnf(Grammar(JsonValue(normalize_standalone(schema, []))))
+    assert gbnf.unenforced == (("#", "maxLength"),)
+    assert len(gbnf.text) < 10_000
 
 
 def test_a_reference_out_of_the_document_is_listed() -> None:
@@ -214,8 +214,8 @@ def test_names_by_a_pattern_that_cannot_be_followed_are_any_names() -> None:
     closed = {**schema, "additionalProperties": False}
     assert sorted(left(closed)) == [("#", "additionalProperties"), ("#", "patternProperties")]
     assert takes(closed, '{"id": 1, "name": "x"}')
-    written = to_gbnf(Grammar(JsonValue(normalize_standalone({**closed, "patternProperties": {r"^\p{L}": STRING}}, []))))
-    assert sorted(written.unenforced) == [("#", "additionalProperties"), ("#", "patternProperties")]
+    gbnf = to_gbnf(Grammar(JsonValue(normalize_standalone({**closed, "patternProperties": {r"^\p{L}": STRING}}, []))))
+    assert sorted(gbnf.unenforced) == [("#", "additionalProperties"), ("#", "patternProperties")]
 
 
 def test_what_a_schema_beside_it_evaluates_is_unevaluated_and_that_is_listed() -> None:

@@ -62,7 +62,10 @@ def tokens_say(text: str) -> bool:
 @given(data=st.data())
 def test_the_grammar_accepts_what_is_written(format: Format, data: st.DataObject) -> None:
     tools, drawn = data.draw(rounds(format))
-    calls = [call(format, made.name, in_order(made.arguments, tool.parameters)) for made, tool in zip(drawn, tools, strict=True)]
+    calls = [
+        call(format, drawn_call.name, in_order(drawn_call.arguments, tool.parameters))
+        for drawn_call, tool in zip(drawn, tools, strict=True)
+    ]
     try:
         one, all_of_them = write(format, calls[:1]), write(format, calls)
     except UsageError:

@@ -48,15 +48,15 @@ def test_what_the_prompt_has_begun_is_gone_on_with(name: str, opened: str, rest:
 def test_a_model_may_think_before_it_calls() -> None:
     hermes = format_named("hermes")
     grammar = required(hermes, [PLAIN], thinking=True)
-    made = [call(hermes, "f", {"n": 1, "s": "a"})]
-    assert stuck(grammar, write(hermes, made, thought="Let me think.")) is None
-    assert stuck(grammar, write(hermes, made)) is None
-    assert stuck(required(hermes, [PLAIN]), write(hermes, made, thought="Let me think.")) is not None
+    tool_calls = [call(hermes, "f", {"n": 1, "s": "a"})]
+    assert stuck(grammar, write(hermes, tool_calls, thought="Let me think.")) is None
+    assert stuck(grammar, write(hermes, tool_calls)) is None
+    assert stuck(required(hermes, [PLAIN]), write(hermes, tool_calls, thought="Let me think.")) is not None
 
 
 def test_a_message_that_the_prompt_has_opened_stays_empty_before_a_required_call() -> None:
     kimi = format_named("kimi-k3")
     opened, close = "<|open|>response<|sep|>", "<|close|>response<|sep|>"
-    written = write(kimi, [call(kimi, "f", {"n": 1, "s": "a"})])
-    assert stuck(required(kimi, [PLAIN], opened=opened), close + written) is None
-    assert stuck(required(kimi, [PLAIN], opened=opened), f"Sure.{close}{written}") is not None
+    text = write(kimi, [call(kimi, "f", {"n": 1, "s": "a"})])
+    assert stuck(required(kimi, [PLAIN], opened=opened), close + text) is None
+    assert stuck(required(kimi, [PLAIN], opened=opened), f"Sure.{close}{text}") is not None

@@ -58,11 +58,11 @@ def drawn(format: Format, output: Output, seed: str, *, special: bool, tools: tu
     tokens, compiling = dressed(format, special)
     sampler = Sampler(tokens, compiling, format, seed)
     grammar = grammar_of(format, output, tools=tools, **options)
-    written = format_for_output(format if tools else format.without_calls(), output)
+    output_format = format_for_output(format if tools else format.without_calls(), output)
     for _ in range(tries(2, 3)):
         sample = sampler.draw(grammar)
         if sample.whole:
-            reader = Reader(written, tools, options.get("opened", ""), specials=frozenset(tokens.specials))
+            reader = Reader(output_format, tools, options.get("opened", ""), specials=frozenset(tokens.specials))
             yield [event for piece in sample.pieces for event in reader.feed(piece.text, piece.special)] + reader.close()
 
 
@@ -136,12 +136,12 @@ def test_a_frame_the_prompt_began_is_gone_on_with(name: str, opened: str):
 
 def test_markers_inside_a_string_are_text():
     format, output = format_named("hermes"), Output(SCHEMA)
-    said = '{"title": "<think>x</think> <tool_call>\\n{}", "size": {"w": 1}}'
-    for written in (format_for_output(format, output), format_for_output(format.without_calls(), output)):
+    text = '{"title": "<think>x</think> <tool_call>\\n{}", "size": {"w": 1}}'
+    for output_format in (format_for_output(format, output), format_for_output(format.without_calls(), output)):
         for size in (1, 3, 100):
-            reader = Reader(written, (TOOL,))
-            pieces = [said[start : start + size] for start in range(0, len(said), size)]
-            assert text_of([event for piece in pieces for event in reader.feed(piece)] + reader.close()) == said
+            reader = Reader(output_format, (TOOL,))
+            pieces = [text[start : start + size] for start in range(0, len(text), size)]
+            assert text_of([event for piece in pieces for event in reader.feed(piece)] + reader.close()) == text
 
 
 def test_what_is_not_enforced_is_listed():
@@ -159,11 +159,11 @@ def test_a_grammar_of_the_users_own_is_followed():
 
 
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [{"grammar": "start: nowhere"}, {"grammar": "start: ("}, {"grammar": "start: /[/"}, {"pattern": "(a"}, {"pattern": "a(?=b)"}],
 )
-def test_a_grammar_or_pattern_that_does_not_compile_is_the_users_error(given: dict[str, str]):
-    output = Output(**given)
+def test_a_grammar_or_pattern_that_does_not_compile_is_the_users_error(fields: dict[str, str]):
+    output = Output(**fields)
     format = format_named("hermes")
     with pytest.raises(UsageError, match="does not compile"):
         dressed(format, True)[1].begin(grammar_of(format, output))

@@ -33,9 +33,9 @@ OTHERS = ("qwen3-coder", "pythonic", "minimax-m3", "gemma4", "kimi-k3", "deepsee
 ANSWERS = 3
 
 
-def rotated(found: Iterable[Schema]) -> Iterator[tuple[int, Format, Schema]]:
+def rotated(documents: Iterable[Schema]) -> Iterator[tuple[int, Format, Schema]]:
     """Each schema with a format: half of them JSON, the others in turn."""
-    for number, schema in enumerate(found):
+    for number, schema in enumerate(documents):
         names = JSON_FORMATS if number % 2 else OTHERS
         yield number, formats()[names[number // 2 % len(names)]], schema
 
@@ -53,10 +53,10 @@ def drawn(format: Format, grammar: Grammar, tool: Tool, seed: int) -> Iterator[d
             yield dict(ready.call.arguments)
 
 
-def check(found: Iterable[Schema]) -> tuple[int, int]:
+def check(documents: Iterable[Schema]) -> tuple[int, int]:
     """Hold answers against their schemas. How many grammars there were, and how many answers."""
     grammars = answers = 0
-    for number, format, schema in rotated(found):
+    for number, format, schema in rotated(documents):
         tool = Tool("f", "", schema)
         try:
             grammar = required(format, [tool], parallel=False)
@@ -90,6 +90,6 @@ def test_answers_are_valid_by_the_schemas_of_real_tools() -> None:
 
 @pytest.mark.slow
 def test_a_thousand_grammars_let_through_only_what_is_valid() -> None:
-    made, _ = check(schemas.schema(seed) for seed in range(1000, 1560))
+    generated, _ = check(schemas.schema(seed) for seed in range(1000, 1560))
     real, _ = check(islice(bfcl.schemas(), 0, None, 4))
-    assert made + real >= 1000
+    assert generated + real >= 1000

@@ -35,7 +35,7 @@ TEXT_LEAVES = JSON_LEAVES | {("#/properties/text", "pattern"), ("#/properties/te
 
 
 @pytest.mark.parametrize(
-    ("name", "left"),
+    ("name", "unenforced"),
     [
         ("hermes", JSON_LEAVES),
         ("qwen3-coder", TEXT_LEAVES),
@@ -45,14 +45,14 @@ TEXT_LEAVES = JSON_LEAVES | {("#/properties/text", "pattern"), ("#/properties/te
         ("gemma4", TEXT_LEAVES),
     ],
 )
-def test_what_is_not_enforced_is_listed_and_nothing_else_is_loosened(name: str, left: set[tuple[str, str]]) -> None:
+def test_what_is_not_enforced_is_listed_and_nothing_else_is_loosened(name: str, unenforced: set[tuple[str, str]]) -> None:
     format, tool = format_named(name), Tool("f", "", BOUNDED)
     grammar = required(format, [tool])
-    assert set(grammar.unenforced) == left
+    assert set(grammar.unenforced) == unenforced
 
     def refused(**arguments: Any) -> bool:
-        given = {"list": [1], "text": "abc", "number": 5} | arguments
-        return stuck(grammar, write(format, [call(format, "f", given)])) is not None
+        values = {"list": [1], "text": "abc", "number": 5} | arguments
+        return stuck(grammar, write(format, [call(format, "f", values)])) is not None
 
     assert not refused()
     for path, keyword, broken in [
@@ -63,7 +63,7 @@ def test_what_is_not_enforced_is_listed_and_nothing_else_is_loosened(name: str, 
         ("number", "maximum", 8),
         ("other", "not", "x"),
     ]:
-        assert refused(**{path: broken}) == ((f"#/properties/{path}", keyword) not in left)
+        assert refused(**{path: broken}) == ((f"#/properties/{path}", keyword) not in unenforced)
     assert refused(list=["a"])
     assert refused(number="five")
     assert refused(more=1)

@@ -49,9 +49,9 @@ def test_a_single_call_ends_without_it(format: Format) -> None:
 
 @pytest.mark.parametrize("format", SPACED.values(), ids=SPACED)
 def test_among_many_tools_too(format: Format) -> None:
-    made: Any = relay_for(format, TOOLS, Choice("required"))
-    if made is None:
+    relay_grammar: Any = relay_for(format, TOOLS, Choice("required"))
+    if relay_grammar is None:
         pytest.skip("this format has no relay")
-    assert test_dispatch.stuck(made, spaced(format)) is None
+    assert test_dispatch.stuck(relay_grammar, spaced(format)) is None
     two = [call(format, "get_a", {"key": "x"}), call(format, "get_b", {"key": "y"})]
-    assert test_dispatch.stuck(made, write(format, two)) is None
+    assert test_dispatch.stuck(relay_grammar, write(format, two)) is None

@@ -28,19 +28,19 @@ def many(count: int = 12) -> tuple[Tool, ...]:
 @pytest.mark.req("R68", "R78")
 def test_the_same_tools_get_the_same_grammar_also_as_other_objects() -> None:
     grammars, tools = Grammars(format_named("hermes")), (tool(), tool(name="g"))
-    made = grammars.get(tools, REQUIRED)
-    assert made is not None
-    assert grammars.get(tools, REQUIRED) is made
-    assert grammars.get((tool(), tool(name="g")), REQUIRED) is made
-    assert grammars.get(REQUIRED.among(tools), REQUIRED) is made
-    assert grammars.get((Tool("f", "said otherwise", tool().parameters), tool(name="g")), REQUIRED) is made
+    grammar = grammars.get(tools, REQUIRED)
+    assert grammar is not None
+    assert grammars.get(tools, REQUIRED) is grammar
+    assert grammars.get((tool(), tool(name="g")), REQUIRED) is grammar
+    assert grammars.get(REQUIRED.among(tools), REQUIRED) is grammar
+    assert grammars.get((Tool("f", "said otherwise", tool().parameters), tool(name="g")), REQUIRED) is grammar
 
 
 def test_a_list_that_has_changed_gets_another_grammar_and_a_tuple_of_as_many_tools_too() -> None:
     grammars, tools = Grammars(format_named("hermes")), [tool(), tool(name="g")]
-    made = grammars.get(tools, REQUIRED)
+    grammar = grammars.get(tools, REQUIRED)
     tools[1] = tool(name="h")
-    assert grammars.get(tools, REQUIRED) is not made
+    assert grammars.get(tools, REQUIRED) is not grammar
     for number in range(600):  # more than are kept, so that places in memory are used again
         assert made_for(grammars.get((tool(name=f"f{number}"),), REQUIRED)) == f"f{number}"
 
@@ -74,7 +74,7 @@ def test_a_fingerprint_does_not_depend_on_what_is_shared() -> None:
 
 def test_how_it_is_asked_for_makes_another_grammar() -> None:
     grammars, tools = Grammars(format_named("hermes")), (tool(),)
-    made = [
+    grammars_made = [
         grammars.get(tools, REQUIRED),
         grammars.get(tools, Choice()),
         grammars.get(tools, REQUIRED, parallel=False),
@@ -82,7 +82,7 @@ def test_how_it_is_asked_for_makes_another_grammar() -> None:
         grammars.get(tools, REQUIRED, thinking=True),
         grammars.get(tools, Choice(), output=Output(choices=("a",))),
     ]
-    assert len({id(item) for item in made}) == len(made)
+    assert len({id(item) for item in grammars_made}) == len(grammars_made)
     assert grammars.get((), Choice()) is None
 
 
@@ -101,8 +101,8 @@ def test_many_tools_are_a_relay_only_for_an_engine_that_takes_one() -> None:
 def test_what_is_not_enforced_is_told_by_tool() -> None:
     grammars = Grammars(format_named("hermes"), relays=True)
     unlike = tool({"type": "string", "not": {"const": "x"}}, "odd")
-    left = grammars.unenforced(unlike)
-    assert {(item.tool, item.keyword) for item in left} == {("odd", "not")}
+    unenforced = grammars.unenforced(unlike)
+    assert {(item.tool, item.keyword) for item in unenforced} == {("odd", "not")}
     assert not any(grammars.unenforced(plain) for plain in many())
 
 

@@ -74,16 +74,16 @@ async def test_where_the_model_may_choose_its_calls_are_constrained_only_if_it_i
 
 
 @pytest.mark.parametrize(
-    "written",
+    "text",
     [
         '```json\n{"name": "get_weather", "arguments": {"city": 7}}\n```',
         '```json\n{"name": "get_weather", "arguments": {"town": "Paris"}}\n```',
         '{"name": "get_weather", "arguments": {}}',
     ],
 )
-async def test_a_guarded_call_in_another_format_is_asked_for_again_under_the_grammar_if_it_is_invalid(written: str):
+async def test_a_guarded_call_in_another_format_is_asked_for_again_under_the_grammar_if_it_is_invalid(text: str):
     also = (format_named("fenced-json"), format_named("json"))
-    engine = Scripted([written, CALL])
+    engine = Scripted([text, CALL])
     local = LocalModel(engine, format_named("hermes"), Template(CHATML), Traits(also=also, auto_guarded=True))
     answer = await events(local, ASK)
     assert calls(answer) == [("get_weather", {"city": "Paris"})]
@@ -108,17 +108,17 @@ async def test_a_schema_that_no_grammar_can_hold_leaves_a_guarded_model_free_and
     local, engine = model(CALL, auto_guarded=True)
     answer = await events(local, replace(ASK, tools=(*ASK.tools, IMPOSSIBLE)))
     assert calls(answer) == [("get_weather", {"city": "Paris"})]
-    assert [asked.grammar for asked in engine.asked] == [None]
+    assert [request.grammar for request in engine.asked] == [None]
     assert "#/properties/seats" in answer[-1].report.notices[0]
 
 
 @pytest.mark.parametrize(
-    "asked", [{"choice": Choice("required")}, {"tools": (replace(IMPOSSIBLE, strict=True),)}], ids=["required", "strict"]
+    "prompts", [{"choice": Choice("required")}, {"tools": (replace(IMPOSSIBLE, strict=True),)}], ids=["required", "strict"]
 )
-async def test_a_constraint_that_was_asked_for_is_not_dropped(asked: dict[str, Any]):
+async def test_a_constraint_that_was_asked_for_is_not_dropped(prompts: dict[str, Any]):
     local, engine = model(CALL, auto_guarded=True)
     with pytest.raises(UnsupportedSchema, match="seats"):
-        await events(local, replace(ASK, **({"tools": (IMPOSSIBLE,)} | asked)))
+        await events(local, replace(ASK, **({"tools": (IMPOSSIBLE,)} | prompts)))
     assert not engine.asked
 
 
@@ -198,12 +198,12 @@ async def test_a_model_that_is_bad_at_it_makes_one_call_unless_it_is_asked_for_m
 
 
 async def test_calls_inside_the_reasoning_are_recovered_or_ignored_as_the_model_s_traits_say():
-    for in_reasoning, made in (("recover", [("get_weather", {"city": "Paris"})]), ("ignore", [])):
+    for in_reasoning, expected in (("recover", [("get_weather", {"city": "Paris"})]), ("ignore", [])):
         local, _ = model(f"<think>\n{CALL}\n</think>\n\nHm.", in_reasoning=in_reasoning)
         answer = await events(local, ASK)
-        assert calls(answer) == made
-        assert answer[-1].reason == ("calls" if made else "stop")
-        assert not made or [event.repairs for event in answer if isinstance(event, CallReady)] == [("in-reasoning",)]
+        assert calls(answer) == expected
+        assert answer[-1].reason == ("calls" if expected else "stop")
+        assert not expected or [event.repairs for event in answer if isinstance(event, CallReady)] == [("in-reasoning",)]
 
 
 @pytest.mark.req("R213")
@@ -253,11 +253,11 @@ async def test_an_answer_without_reasoning_has_no_tokens_of_it():
 
 async def test_a_prefilled_answer_is_continued_and_not_repeated():
     local, engine = model(" there.")
-    asked = Request((Message.user("Greet."), Message.assistant("Hello")), prefill=True)
-    answer = await events(local, asked)
+    request = Request((Message.user("Greet."), Message.assistant("Hello")), prefill=True)
+    answer = await events(local, request)
     assert engine.asked[0].prompt.text.endswith("<|im_start|>assistant\nHello")
     assert "".join(event.text for event in answer if isinstance(event, Text)) == " there."
-    plain = replace(asked, prefill=False)
+    plain = replace(request, prefill=False)
     await events(local, plain)
     assert engine.asked[1].prompt.text.endswith("Hello<|im_end|>\n<|im_start|>assistant\n")
 
@@ -273,8 +273,8 @@ async def test_prefilled_text_stands_behind_the_reasoning_that_the_template_open
     engine = Scripted([" three."], repeat=True)
     opening = CHATML.replace("<|im_start|>assistant\n' }}", "<|im_start|>assistant\n<think>\n' }}")
     local = LocalModel(engine, format_named("hermes"), Template(opening))
-    asked = Request((Message.user("Sum?"), Message.assistant("It is", reasoning="1 + 2")), prefill=True)
-    answer = await events(local, asked)
+    request = Request((Message.user("Sum?"), Message.assistant("It is", reasoning="1 + 2")), prefill=True)
+    answer = await events(local, request)
     assert engine.asked[0].prompt.text.endswith("assistant\n<think>\n1 + 2\n</think>\n\nIt is")
     assert [event for event in answer if isinstance(event, Text | Thought)] == [Text(" thr"), Text("ee.")]
 

@@ -42,16 +42,16 @@ def spelled(text: Text) -> str:
 
 @pytest.mark.parametrize("name", FORMATS)
 async def test_each_letter_of_the_text_has_its_token_and_nothing_else_has(name: str) -> None:
-    said = await texts(model(pieces(answer_text(format_named(name)), 1), format=name))
-    assert said
-    assert [spelled(text) for text in said] == [text.text for text in said]
+    output = await texts(model(pieces(answer_text(format_named(name)), 1), format=name))
+    assert output
+    assert [spelled(text) for text in output] == [text.text for text in output]
 
 
 @pytest.mark.parametrize("size", [2, 3, 7])
 @pytest.mark.parametrize("name", FORMATS)
 async def test_a_token_is_given_once_and_covers_its_text(name: str, size: int) -> None:
-    said = await texts(model(pieces(answer_text(format_named(name)), size), format=name))
-    whole, tokens = "".join(text.text for text in said), "".join(spelled(text) for text in said)
+    output = await texts(model(pieces(answer_text(format_named(name)), size), format=name))
+    whole, tokens = "".join(text.text for text in output), "".join(spelled(text) for text in output)
     assert whole in tokens
     assert len(tokens) - len(whole) < 2 * size  # at its edges, a token may be part of a marker
 
@@ -67,9 +67,9 @@ async def test_a_token_is_given_once_and_covers_its_text(name: str, size: int) -
 )
 async def test_the_same_words_elsewhere_are_not_taken_for_the_text(reply: str, content: str) -> None:
     local = model(tuple(replace(piece) for piece in pieces(reply, 1)))
-    said = await texts(local)
-    assert "".join(map(spelled, said)) == "".join(text.text for text in said) == content
-    starts = [token for text in said for token in text.logprobs]
+    output = await texts(local)
+    assert "".join(map(spelled, output)) == "".join(text.text for text in output) == content
+    starts = [token for text in output for token in text.logprobs]
     assert len(starts) == len(content)
 
 
@@ -77,15 +77,15 @@ async def test_bytes_of_one_character_are_all_given() -> None:
     tokens = [SampledToken(TokenLogprob(b"a", -1.0), 0, 1)]
     tokens += [SampledToken(TokenLogprob(bytes([byte]), -1.0), 1, 1) for byte in "€".encode()[:2]]
     tokens += [SampledToken(TokenLogprob("€".encode()[2:], -1.0), 1, 2)]
-    said = await texts(model((Piece("a", tokens=(tokens[0],)), Piece("€", tokens=tuple(tokens[1:])))))
-    assert b"".join(token.data for text in said for token in text.logprobs) == "a€".encode()
+    output = await texts(model((Piece("a", tokens=(tokens[0],)), Piece("€", tokens=tuple(tokens[1:])))))
+    assert b"".join(token.data for text in output for token in text.logprobs) == "a€".encode()
 
 
 async def test_a_second_attempt_brings_its_own_tokens() -> None:
     schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
     request = replace(ASK, tools=(), output=Output(schema))
-    said = await texts(model(pieces("[1, 1]", 1), pieces("[1, 2]", 1)), request)
-    assert [text.text for text in said] == ["[1, 2]"] == [spelled(text) for text in said]
+    output = await texts(model(pieces("[1, 1]", 1), pieces("[1, 2]", 1)), request)
+    assert [text.text for text in output] == ["[1, 2]"] == [spelled(text) for text in output]
 
 
 async def test_an_engine_that_has_no_log_probabilities_is_not_asked_for_them() -> None:

@@ -104,19 +104,19 @@ async def test_the_model_is_told_of_an_object_after_the_system_message_and_of_no
 
 async def test_with_tools_the_answer_is_calls_or_the_output():
     local, engine = model(call("get_weather", city="Bonn"), '{"a": 1}')
-    asked = replace(ASK, tools=(WEATHER,))
-    assert calls_of(await events(local, asked)) == [(0, "get_weather", {"city": "Bonn"})]
-    assert text_of(await events(local, asked)) == '{"a": 1}'
+    request = replace(ASK, tools=(WEATHER,))
+    assert calls_of(await events(local, request)) == [(0, "get_weather", {"city": "Bonn"})]
+    assert text_of(await events(local, request)) == '{"a": 1}'
     assert "Unless you call a tool, answer with JSON" in engine.asked[0].prompt.text
     assert engine.asked[0].grammar is not None and not engine.asked[0].grammar.triggers
 
 
 async def test_what_looks_like_a_call_is_the_output_where_no_call_may_be_made():
-    said = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
-    local, _ = model(said, repeat=True, format="json")
+    text = '{"name": "get_weather", "arguments": {"city": "Bonn"}}'
+    local, _ = model(text, repeat=True, format="json")
     for request in (Request((HI,)), Request((HI,), (WEATHER,), Choice("none"))):
         answer = await events(local, replace(request, output=Output.json_object()))
-        assert text_of(answer) == said
+        assert text_of(answer) == text
         assert ended(answer).reason == "stop"
 
 
@@ -190,8 +190,8 @@ async def test_two_invalid_calls_are_each_asked_for_once():
 
 
 async def test_an_id_the_model_wrote_stays_when_it_is_asked_again():
-    written = '[TOOL_CALLS]move[CALL_ID]{}[ARGS]{{"from": 1, "to": {}}}'
-    local, _ = model(written.format("aB3dE6gH9", 1), written.format("zzzzzzzzz", 2), format="mistral-args")
+    spelling = '[TOOL_CALLS]move[CALL_ID]{}[ARGS]{{"from": 1, "to": {}}}'
+    local, _ = model(spelling.format("aB3dE6gH9", 1), spelling.format("zzzzzzzzz", 2), format="mistral-args")
     answer = await events(local, MOVING)
     assert [(item.call.id, item.call.arguments["to"]) for item in answer if isinstance(item, CallReady)] == [("aB3dE6gH9", 2)]
 

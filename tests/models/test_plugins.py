@@ -70,8 +70,8 @@ class Shouting(BaseFormatDetector):
     """`CALL get_time WITH {"zone": "UTC"}`: no format has calls that end with their line."""
 
     def detect(self, text: str, tools: Sequence[Tool]) -> tuple[Sequence[Call], str]:
-        found = re.search(r"CALL (\w+) WITH (.*)", text)
-        return ([Call(found[1], json.loads(found[2]))], text[: found.start()].strip()) if found else ([], text)
+        match = re.search(r"CALL (\w+) WITH (.*)", text)
+        return ([Call(match[1], json.loads(match[2]))], text[: match.start()].strip()) if match else ([], text)
 
 
 SHOUTED = 'Let me see. CALL get_time WITH {"zone": "UTC"}'
@@ -81,14 +81,14 @@ TIME = Tool("get_time")
 @pytest.mark.req("R50")
 @pytest.mark.parametrize("size", [1, 7, 1000])
 def test_code_that_finds_calls_is_registered_beside_the_declarative_formats(size: int):
-    made = register_detector("shouting", Shouting)
-    assert register_detector("shouting", Shouting) == made == format_named("shouting")
-    reader, pieces = Reader(made, [TIME]), [SHOUTED[at : at + size] for at in range(0, len(SHOUTED), size)]
+    detector = register_detector("shouting", Shouting)
+    assert register_detector("shouting", Shouting) == detector == format_named("shouting")
+    reader, pieces = Reader(detector, [TIME]), [SHOUTED[at : at + size] for at in range(0, len(SHOUTED), size)]
     parsed = collect([event for piece in pieces for event in reader.feed(piece)] + reader.close())
     assert (parsed.content, parsed.calls) == ("Let me see.", (Call("get_time", {"zone": "UTC"}),))
     assert find_calls(SHOUTED, [TIME], ["mistral", "shouting"]).calls[0].arguments == {"zone": "UTC"}
-    assert parse(made, "Nothing to call.", [TIME]).content == "Nothing to call."
-    assert parse(made, write(made, [Call("get_time", {"zone": "CET"})]), [TIME]).calls[0].arguments == {"zone": "CET"}
+    assert parse(detector, "Nothing to call.", [TIME]).content == "Nothing to call."
+    assert parse(detector, write(detector, [Call("get_time", {"zone": "CET"})]), [TIME]).calls[0].arguments == {"zone": "CET"}
 
 
 @pytest.mark.req("R50")
@@ -106,10 +106,10 @@ async def test_a_preset_names_code_among_its_formats_and_the_model_is_read_by_it
 
 @pytest.mark.req("R50")
 def test_calls_inside_the_reasoning_are_found_by_code_only_where_they_may_be():
-    made = register_detector("shouting", Shouting)
+    detector = register_detector("shouting", Shouting)
     thought = f"<think>{SHOUTED}</think>Well."
-    assert (parse(made, thought, [TIME]).calls[0].name, parse(made, thought, [TIME]).content) == ("get_time", "Well.")
-    assert parse(made, thought, [TIME], recover=False).calls == ()
+    assert (parse(detector, thought, [TIME]).calls[0].name, parse(detector, thought, [TIME]).content) == ("get_time", "Well.")
+    assert parse(detector, thought, [TIME], recover=False).calls == ()
 
 
 @pytest.mark.req("R50")
@@ -196,14 +196,14 @@ OWN = '[{name}]\nmodels = ["*llama-3*"]\nformats = ["{format}"]\n'
 
 
 def preset(name: str, format: str = "hermes") -> Preset:
-    (made,) = presets_in(OWN.format(name=name, format=format))
-    return made
+    (own_preset,) = presets_in(OWN.format(name=name, format=format))
+    return own_preset
 
 
 @pytest.mark.req("R45")
-@pytest.mark.parametrize("made", [lambda: preset("theirs"), lambda: [preset("theirs"), preset("more")]])
-def test_packages_offer_presets_that_are_tried_before_ours(plugged, made: Callable[[], object]):
-    plugged(made, plugins.PRESETS_GROUP)
+@pytest.mark.parametrize("offered", [lambda: preset("theirs"), lambda: [preset("theirs"), preset("more")]])
+def test_packages_offer_presets_that_are_tried_before_ours(plugged, offered: Callable[[], object]):
+    plugged(offered, plugins.PRESETS_GROUP)
     assert preset_for("Llama-3.1-8B") != preset("theirs")
     load_presets()
     assert preset_for("Llama-3.1-8B") == preset("theirs")
@@ -226,9 +226,9 @@ def test_presets_of_the_users_folder_win_over_packages_and_a_named_file_over_bot
     (tmp_path / "mine.toml").write_text(OWN.format(name="mine", format="json") + 'template = "mine.jinja"\n', "utf-8")
     (tmp_path / "mine.jinja").write_text("{{ messages }}", "utf-8")
     register_presets_file(tmp_path / "mine.toml")
-    found = preset_for("Llama-3.1-8B")
-    assert found is not None
-    assert (found.name, found.template) == ("mine", "{{ messages }}")
+    best = preset_for("Llama-3.1-8B")
+    assert best is not None
+    assert (best.name, best.template) == ("mine", "{{ messages }}")
 
 
 def test_a_preset_may_name_a_format_of_the_users_and_a_file_that_is_wrong_is_named(tmp_path: Path):

@@ -34,7 +34,7 @@ async def test_a_model_that_nobody_measured_is_left_free():
     assert (model.info.policy, model.info.tool_prompt) == ("auto", "template")
     async for _ in model.stream(Request((Message.user("Hi"),), (Tool("now"),))):
         pass
-    assert [asked.grammar for asked in model.engine.asked] == [None]
+    assert [request.grammar for request in model.engine.asked] == [None]
 
 
 @pytest.mark.parametrize(
@@ -177,8 +177,8 @@ def test_a_template_in_the_weights_wins_over_ours(opened):
 async def test_what_the_further_formats_of_a_preset_write_is_read_too(monkeypatch: pytest.MonkeyPatch):
     bare = '{"name": "look", "arguments": {"at": "Bonn"}}'
     lfm2 = '<|tool_call_start|>[look(at="Bonn")]<|tool_call_end|>'
-    for written in (lfm2, bare):  # its own format, and the second the preset names
-        engine = Weights("LFM2-8B", CHATML, written)
+    for spoken_format in (lfm2, bare):  # its own format, and the second the preset names
+        engine = Weights("LFM2-8B", CHATML, spoken_format)
         monkeypatch.setattr(opening, "_engine", lambda *_, engine=engine: engine)
         model = open_model("some.gguf", Options())
         request = Request((Message.user("go"),), tools=(Tool("look"),))
@@ -215,10 +215,10 @@ def test_a_preset_may_ignore_calls_inside_reasoning_and_the_user_decides(opened,
 def test_a_presets_policy_counts_whatever_the_template_shows_and_the_users_wins(opened, monkeypatch: pytest.MonkeyPatch):
     mine = presets_in('[mine]\nmodels = ["tiny*"]\nformats = ["hermes"]\npolicy = "required_first_hop"')
     monkeypatch.setattr(opening, "preset_for", lambda *names: mine[0] if any(map(mine[0].knows, names)) else None)
-    shown = CALLING.replace("CALLS", KNOWN)
-    assert opened("Tiny 1B", shown).traits.policy == "required_first_hop"
-    assert opened("Tiny 1B", shown, policy="auto").traits.policy == "auto"
-    assert opened("LFM2-8B", shown).traits.policy == "auto"
+    source = CALLING.replace("CALLS", KNOWN)
+    assert opened("Tiny 1B", source).traits.policy == "required_first_hop"
+    assert opened("Tiny 1B", source, policy="auto").traits.policy == "auto"
+    assert opened("LFM2-8B", source).traits.policy == "auto"
 
 
 def test_a_policy_nobody_knows_is_an_error_when_presets_are_loaded():

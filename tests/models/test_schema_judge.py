@@ -70,13 +70,13 @@ def test_an_object_that_may_be_one_of_hundreds_is_told_from_them() -> None:
     }
     instances: list[Json] = [{"run": "ls"}, {"task": "t7", "a7_1": "x"}, {"run": 5, "task": "t7"}]
     with SchemaJudge(as_written=True) as judge:
-        made = judge.judge(schema, instances)
-    assert (made.error, made.accepts) == ("", (True, True, False))
+        verdict = judge.judge(schema, instances)
+    assert (verdict.error, verdict.accepts) == ("", (True, True, False))
 
 
 def test_a_grammar_engine_that_gives_up_is_said_to(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(compiler, "_LIMITS", {"max_items_in_row": 10})
     with SchemaJudge() as judge:
-        made = judge.judge({"anyOf": [{"properties": {f"a{n}": {"type": "string"}}} for n in range(50)]}, [{"a7": "x"}])
-    assert not made.compiled
-    assert "gave up" in made.error
+        verdict = judge.judge({"anyOf": [{"properties": {f"a{n}": {"type": "string"}}} for n in range(50)]}, [{"a7": "x"}])
+    assert not verdict.compiled
+    assert "gave up" in verdict.error

@@ -44,7 +44,7 @@ async def test_the_next_prompt_goes_on_from_what_the_model_wrote() -> None:
     model = LocalModel(engine, HERMES, QWEN)
     call = await call_of(model)
     [_ async for _ in model.stream(asked_again(call))]
-    first, second = (asked.prompt for asked in engine.asked)
+    first, second = (request.prompt for request in engine.asked)
     assert second.text.startswith(first.text + ANSWER + "<|im_end|>\n")
 
 

@@ -53,11 +53,11 @@ def test_a_family_that_knows_tools_is_shown_tools_calls_and_results_in_its_own_l
 @pytest.mark.parametrize(("name", "format", "markers"), NATIVE)
 def test_the_calls_a_template_writes_are_read_back_and_its_format_is_detected(name: str, format: str, markers: list[str]):
     before = prompt(name, format).removesuffix("<|start_header_id|>assistant<|end_header_id|>\n\n")
-    written = prompt(name, format, Message.assistant(calls=CALLS)).removeprefix(before)
-    events = read(format_named(format), written, [LOOK])
+    turn = prompt(name, format, Message.assistant(calls=CALLS)).removeprefix(before)
+    events = read(format_named(format), turn, [LOOK])
     assert [event.call.arguments for event in events if isinstance(event, CallReady)] == [call.arguments for call in CALLS]
-    found = detect(template(name), formats().values())
-    assert found is not None and found.format.name == format
+    evidence = detect(template(name), formats().values())
+    assert evidence is not None and evidence.format.name == format
 
 
 @pytest.mark.parametrize("name", ["llama3.0", "llama2"])

@@ -57,13 +57,13 @@ def traits(spec: str = "some.gguf", **options: Any) -> Traits:
 
 def test_all_that_come_along_are_sound():
     assert {"template", "json-array", "python-calls"} <= set(tool_prompts())
-    for name, one in tool_prompts().items():
-        assert one.name == name and one.description
-        if not one.is_template:
-            calls = format_named(one.format).calls
-            assert one.opening and one.system and one.words and one.next
+    for name, prompt in tool_prompts().items():
+        assert prompt.name == name and prompt.description
+        if not prompt.is_template:
+            calls = format_named(prompt.format).calls
+            assert prompt.opening and prompt.system and prompt.words and prompt.next
             assert any(
-                str(text).startswith(one.opening[:3]) for node in calls.open for text in (node, *getattr(node, "texts", ()))
+                str(text).startswith(prompt.opening[:3]) for node in calls.open for text in (node, *getattr(node, "texts", ()))
             )
     assert tool_prompt_named("template").is_template
 
@@ -102,7 +102,7 @@ def test_a_name_that_nobody_knows_is_told_with_those_that_are_known(folder: Path
 
 
 @pytest.mark.parametrize(
-    ("text", "named"),
+    ("text", "complaint"),
     [
         (MINE + "colour = 3\n", "colour"),
         (MINE.replace("fenced-array", "fenced-aray"), "fenced-aray"),
@@ -115,12 +115,12 @@ def test_a_name_that_nobody_knows_is_told_with_those_that_are_known(folder: Path
     ],
     ids=["key", "format", "listing", "threshold", "place", "field", "name", "toml"],
 )
-def test_a_file_that_is_wrong_is_named_with_what_is_wrong(folder: Path, text: str, named: str):
+def test_a_file_that_is_wrong_is_named_with_what_is_wrong(folder: Path, text: str, complaint: str):
     path = folder / "mine.toml"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
         tool_prompts()
-    assert str(path) in str(caught.value) and named in str(caught.value)
+    assert str(path) in str(caught.value) and complaint in str(caught.value)
     with pytest.raises(UsageError, match="tool prompt 'mine'"):
         read_tool_prompt(text, "mine")
 
@@ -134,8 +134,8 @@ def preset(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(opening, "preset_for", lambda *names: mine if any(map(mine.knows, names)) else None)
 
 
-def chosen(made: Traits) -> tuple[str, float | None]:
-    return made.tool_prompt.name, made.tool_prompt.threshold
+def chosen(opened_traits: Traits) -> tuple[str, float | None]:
+    return opened_traits.tool_prompt.name, opened_traits.tool_prompt.threshold
 
 
 def test_where_nothing_is_known_the_template_has_its_own_way():
@@ -185,8 +185,8 @@ def test_who_chooses_a_format_gets_the_template_s_own_way_unless_a_tool_prompt_i
 
 
 def test_a_tool_prompt_brings_its_format_and_reasoning_stays_what_it_was():
-    made = opening._parts("some.gguf", Options(tool_prompt="json-array"), INFO)[0]
-    assert made.calls == format_named("fenced-array").calls and made.thinks is None
+    opened_format = opening._parts("some.gguf", Options(tool_prompt="json-array"), INFO)[0]
+    assert opened_format.calls == format_named("fenced-array").calls and opened_format.thinks is None
     qwen = replace(INFO, template="{{ messages[0].content }}{% if add_generation_prompt %}<think>\n{% endif %}")
     thinks = opening._parts("some.gguf", Options(format="qwen3"), qwen)[0].thinks
     both, _, known = opening._parts("some.gguf", Options(format="qwen3", tool_prompt="python-calls"), qwen)

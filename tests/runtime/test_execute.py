@@ -43,18 +43,18 @@ async def test_calls_with_side_effects_run_one_after_another_in_order_while_othe
         at_work.discard(call.id)
 
     toolset = Handlers(Tool("write", side_effects=True), Tool("read"), write=work, read=work)
-    made = [
+    tool_calls = [
         Call("write", {}, "w0"),
         Call("read", {}, "r0"),
         Call("write", {}, "w1"),
         Call("write", {}, "w2"),
         Call("read", {}, "r1"),
     ]
-    done, _ = await attended(toolset, *made)
+    done, _ = await attended(toolset, *tool_calls)
     assert [call for call in order if call[0] == "w"] == ["w0", "w1", "w2"]
     assert all(sum(call[0] == "w" for call in some) <= 1 for some in together)
     assert {"w0", "r0", "r1"} in together
-    assert [result.call_id for result in done.results] == [call.id for call in made]
+    assert [result.call_id for result in done.results] == [call.id for call in tool_calls]
 
 
 async def test_one_at_a_time_means_the_order_of_the_calls():
@@ -64,8 +64,8 @@ async def test_one_at_a_time_means_the_order_of_the_calls():
         order.append(call.id)
 
     toolset = Handlers(Tool("write", side_effects=True), Tool("read"), write=work, read=work)
-    made = [Call("read", {}, "a"), Call("write", {}, "b"), Call("read", {}, "c"), Call("write", {}, "d")]
-    await attended(toolset, *made, limits=Limits(parallel=1))
+    tool_calls = [Call("read", {}, "a"), Call("write", {}, "b"), Call("read", {}, "c"), Call("write", {}, "d")]
+    await attended(toolset, *tool_calls, limits=Limits(parallel=1))
     assert order == ["a", "b", "c", "d"]
 
 
@@ -107,8 +107,8 @@ async def test_a_tool_that_never_waits_while_it_tells_its_progress_starves_nobod
         await asyncio.sleep(0.02)
         return "calm"
 
-    made = (Call("flood", {}, "f"), Call("calm", {}, "c"))
-    done, _ = await attended(Functions(flood, calm), *made, limits=Limits(seconds=0.2))
+    tool_calls = (Call("flood", {}, "f"), Call("calm", {}, "c"))
+    done, _ = await attended(Functions(flood, calm), *tool_calls, limits=Limits(seconds=0.2))
     assert [(result.call_id, result.code) for result in done.results] == [("f", "timeout"), ("c", "")]
 
 
@@ -137,8 +137,8 @@ async def test_waiting_for_a_turn_counts_towards_no_deadline():
         await asyncio.sleep(0.06)
         return call.id
 
-    made = [Call("slow", {}, f"c{n}") for n in range(5)]
-    done, _ = await attended(Handlers(slow=slow), *made, limits=Limits(parallel=1, seconds=0.2))
+    tool_calls = [Call("slow", {}, f"c{n}") for n in range(5)]
+    done, _ = await attended(Handlers(slow=slow), *tool_calls, limits=Limits(parallel=1, seconds=0.2))
     assert [result.ok for result in done.results] == [True] * 5
 
 
@@ -185,13 +185,13 @@ async def test_a_tool_with_side_effects_that_timed_out_may_have_acted_and_the_mo
 
 
 async def test_cancelling_reaches_a_thread_in_time_and_its_late_result_is_dropped():
-    began, left = threading.Event(), threading.Event()
+    began, over = threading.Event(), threading.Event()
 
     def stubborn(context: Context) -> str:
         began.set()
         while not context.cancelled():
             time.sleep(0.005)
-        left.set()
+        over.set()
         return "too late"
 
     toolset = Functions(stubborn)
@@ -206,7 +206,7 @@ async def test_cancelling_reaches_a_thread_in_time_and_its_late_result_is_droppe
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    assert await asyncio.to_thread(left.wait, 60)
+    assert await asyncio.to_thread(over.wait, 60)
     assert [result.text for result in work.results] == ["internal_error: stubborn was cancelled"]
 
 
@@ -235,8 +235,8 @@ async def test_a_result_stands_even_if_its_tool_hangs_while_tidying_up():
                 await asyncio.sleep(30)
 
     began = now()
-    made = [Call("hello", {}, f"c{n}") for n in range(6)]
-    done, _ = await attended(Untidy(hello=None), *made, limits=Limits(parallel=2))  # type: ignore[arg-type]
+    tool_calls = [Call("hello", {}, f"c{n}") for n in range(6)]
+    done, _ = await attended(Untidy(hello=None), *tool_calls, limits=Limits(parallel=2))  # type: ignore[arg-type]
     assert [result.content for result in done.results] == ["done"] * 6
     assert now() - began < 30
 
@@ -310,11 +310,11 @@ async def rate() -> int:
 
 @pytest.mark.req("R94")
 async def test_a_call_that_waits_for_a_word_has_no_result_never_started_and_holds_up_no_other():
-    made = (Call("pay", {"euros": 5}, "p"), Call("rate", {}, "r"), Call("pay", {"euros": 6}, "q"))
-    done, events = await attended(Confirmed(Functions(pay, rate)), *made)
+    tool_calls = (Call("pay", {"euros": 5}, "p"), Call("rate", {}, "r"), Call("pay", {"euros": 6}, "q"))
+    done, events = await attended(Confirmed(Functions(pay, rate)), *tool_calls)
     assert [(needed.call, needed.reason) for needed in done.waiting] == [
-        (made[0], "pay has side effects"),
-        (made[2], "pay has side effects"),
+        (tool_calls[0], "pay has side effects"),
+        (tool_calls[2], "pay has side effects"),
     ]
     assert done.results == [Result("r", "rate", 7)]
     assert [event.call.id for event in events if isinstance(event, ToolStarted)] == ["r"]
@@ -322,18 +322,18 @@ async def test_a_call_that_waits_for_a_word_has_no_result_never_started_and_hold
 
 
 async def test_with_a_decision_a_call_runs_is_refused_or_runs_with_other_arguments():
-    made = [Call("pay", {"euros": n}, f"c{n}") for n in range(3)]
+    tool_calls = [Call("pay", {"euros": n}, f"c{n}") for n in range(3)]
     decisions = {"c0": Approved(), "c1": Denied("not today"), "c2": Approved({"euros": 1})}
-    done, events = await attended(Confirmed(Functions(pay, rate)), *made, context=Context(decisions=decisions))
+    done, events = await attended(Confirmed(Functions(pay, rate)), *tool_calls, context=Context(decisions=decisions))
     assert [result.ok for result in done.results] == [True, False, True]
     assert [result.text.split("\n")[0] for result in done.results] == ["paid 0", "denied: not today", "paid 1"]
     assert [event.call.id for event in events if isinstance(event, ToolStarted)] == ["c0", "c2"]
 
 
 async def test_thousands_of_calls_in_one_answer_are_no_problem():
-    made = [Call("rate" if n % 2 else "nothing", {}, f"c{n}") for n in range(3000)]
-    done, _ = await attended(Functions(rate), *made)
-    assert [result.call_id for result in done.results] == [call.id for call in made]
+    tool_calls = [Call("rate" if n % 2 else "nothing", {}, f"c{n}") for n in range(3000)]
+    done, _ = await attended(Functions(rate), *tool_calls)
+    assert [result.call_id for result in done.results] == [call.id for call in tool_calls]
     assert sum(result.ok for result in done.results) == 1500
 
 
@@ -346,8 +346,8 @@ async def test_what_runs_ends_when_the_run_is_out_of_time():
         return "quick"
 
     toolset = Handlers(hang=hang, quick=quick)
-    made = [Call("quick", {}, "q"), *(Call("hang", {}, f"h{n}") for n in range(6))]
-    work = Round(made, {tool.name: tool for tool in await toolset.tools()}, toolset, Limits())
+    tool_calls = [Call("quick", {}, "q"), *(Call("hang", {}, f"h{n}") for n in range(6))]
+    work = Round(tool_calls, {tool.name: tool for tool in await toolset.tools()}, toolset, Limits())
     began = now()
     events = [event async for event in work.run(Context(), until=began + 0.05)]
     assert now() - began == pytest.approx(0.05)

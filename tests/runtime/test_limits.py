@@ -68,12 +68,12 @@ async def test_iteration_limit_forces_finalisation():
 @pytest.mark.req("R189")
 @pytest.mark.req("R85")
 async def test_parallel_tool_calls_collected():
-    made = [Call("rate", {}, f"r{n}") for n in range(5)]
-    model = FakeModel(calls(*made), says("done"))
+    tool_calls = [Call("rate", {}, f"r{n}") for n in range(5)]
+    model = FakeModel(calls(*tool_calls), says("done"))
     await everything(model, Functions(rate))
-    said, *results = model.asked[1].messages[1:]
-    assert said.calls == tuple(made)
-    assert results == [Message.tool(Result(call.id, "rate", 7)) for call in made]
+    message, *results = model.asked[1].messages[1:]
+    assert message.calls == tuple(tool_calls)
+    assert results == [Message.tool(Result(call.id, "rate", 7)) for call in tool_calls]
 
 
 async def test_when_the_tokens_are_spent_pending_calls_are_answered_and_the_run_ends():
@@ -118,17 +118,17 @@ class Slow(FakeModel):
                 yield event
 
 
-@pytest.mark.parametrize("made", [(), (RATING, PAYING)])
+@pytest.mark.parametrize("tool_calls", [(), (RATING, PAYING)])
 @virtual_time
-async def test_when_the_time_is_up_a_model_in_the_middle_of_its_answer_is_stopped(made: tuple[Call, ...]):
+async def test_when_the_time_is_up_a_model_in_the_middle_of_its_answer_is_stopped(tool_calls: tuple[Call, ...]):
     began = now()
-    model = Slow(calls(*made, text="well"))
+    model = Slow(calls(*tool_calls, text="well"))
     events = await everything(model, Functions(rate, pay), limits=Limits(deadline=0.1))
     turn = ended(events)
     assert now() - began == pytest.approx(0.1)
     assert turn.reason == "limit"
-    assert turn.messages[0] == Message.assistant("well", calls=made)
-    assert [result.code for result in finished(events)] == ["limit_reached"] * len(made)
+    assert turn.messages[0] == Message.assistant("well", calls=tool_calls)
+    assert [result.code for result in finished(events)] == ["limit_reached"] * len(tool_calls)
     assert unanswered(turn.messages) == ()
     assert sum(isinstance(event, Notice) for event in events) == 1
     assert (model.closed, PAID) == (1, [])
@@ -225,8 +225,10 @@ async def test_whatever_a_result_says_a_call_with_side_effects_is_still_asked_ab
 
 
 async def test_calls_of_an_answer_that_share_an_id_or_have_none_are_told_apart_everywhere():
-    made = [Call("rate", {}, "x"), Call("rate", {}, "x"), Call("rate", {}), Call("rate", {}, "x_2")]
-    answer = [event for index, call in enumerate(made) for event in (CallStarted(index, "rate", call.id), CallReady(index, call))]
+    tool_calls = [Call("rate", {}, "x"), Call("rate", {}, "x"), Call("rate", {}), Call("rate", {}, "x_2")]
+    answer = [
+        event for index, call in enumerate(tool_calls) for event in (CallStarted(index, "rate", call.id), CallReady(index, call))
+    ]
     model = FakeModel([*answer, Stopped("calls")], says("done"))
     events = await everything(model, Functions(rate))
     ids = ["x", "x_2", "rate_2", "x_2_2"]
@@ -238,6 +240,6 @@ async def test_calls_of_an_answer_that_share_an_id_or_have_none_are_told_apart_e
 
 
 async def test_each_result_of_a_history_answers_one_call_though_two_have_the_same_id():
-    made = [Call("rate", {}, "x"), Call("rate", {}, "x")]
-    history = [Message.assistant(calls=made), Message.tool(Result("x", "rate", 7))]
-    assert unanswered(history) == (made[1],)
+    tool_calls = [Call("rate", {}, "x"), Call("rate", {}, "x")]
+    history = [Message.assistant(calls=tool_calls), Message.tool(Result("x", "rate", 7))]
+    assert unanswered(history) == (tool_calls[1],)

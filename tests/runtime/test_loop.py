@@ -70,8 +70,8 @@ async def test_calls_of_a_round_run_at_most_four_at_a_time_and_are_told_in_order
         running -= 1
         return call.arguments["n"]
 
-    made = [Call("work", {"n": n}, f"c{n}") for n in range(9)]
-    events = await everything(FakeModel(calls(*made), says("done")), Handlers(work=work))
+    tool_calls = [Call("work", {"n": n}, f"c{n}") for n in range(9)]
+    events = await everything(FakeModel(calls(*tool_calls), says("done")), Handlers(work=work))
     assert peak == 4
     assert [message.content for message in ended(events).messages[1:-1]] == [str(n) for n in range(9)]
     assert sorted(result.content for result in finished(events)) == list(range(9))
@@ -79,8 +79,8 @@ async def test_calls_of_a_round_run_at_most_four_at_a_time_and_are_told_in_order
 
 
 async def test_calls_that_share_an_id_still_get_a_result_each():
-    made = [Call("hello", {"to": "Ada"}, "same"), Call("hello", {"to": "Bob"}, "same")]
-    turn = ended(await everything(FakeModel(calls(*made), says("done")), Handlers(hello=hello)))
+    tool_calls = [Call("hello", {"to": "Ada"}, "same"), Call("hello", {"to": "Bob"}, "same")]
+    turn = ended(await everything(FakeModel(calls(*tool_calls), says("done")), Handlers(hello=hello)))
     assert [message.content for message in turn.messages[1:3]] == ["hello Ada", "hello Bob"]
 
 
@@ -178,8 +178,8 @@ async def test_a_toolset_that_forgets_its_result_is_answered_for():
 @pytest.mark.req("R92")
 @pytest.mark.req("R169")
 async def test_at_the_limit_pending_calls_are_answered_and_the_model_must_finish():
-    made = Call("hello", {}, "c1")
-    model = FakeModel(calls(made), calls(made), calls(made, Call("hello", {}, "c2")), says("finally"))
+    call = Call("hello", {}, "c1")
+    model = FakeModel(calls(call), calls(call), calls(call, Call("hello", {}, "c2")), says("finally"))
     events = await everything(model, Handlers(hello=hello), limits=Limits(iterations=2))
     turn = ended(events)
     assert [request.choice.mode for request in model.asked] == ["auto", "auto", "auto", "none"]
@@ -245,8 +245,8 @@ async def test_whatever_a_request_says_of_a_tool_calls_are_held_to_the_toolsets_
 
 
 async def test_a_history_that_ends_in_unanswered_calls_is_taken_up_there():
-    made = [Call("hello", {"to": "Ada"}, "c1"), Call("hello", {"to": "Bob"}, "c2")]
-    history = (*ASKED.messages, Message.assistant(calls=made), Message.tool(Result("c1", "hello", "hello Ada")))
+    tool_calls = [Call("hello", {"to": "Ada"}, "c1"), Call("hello", {"to": "Bob"}, "c2")]
+    history = (*ASKED.messages, Message.assistant(calls=tool_calls), Message.tool(Result("c1", "hello", "hello Ada")))
     model = FakeModel(says("done"))
     turn = ended(await everything(model, Handlers(hello=hello), Request(history)))
     assert turn.messages == (Message("tool", "hello Bob", call_id="c2", name="hello"), Message.assistant("done"))

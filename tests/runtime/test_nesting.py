@@ -102,8 +102,8 @@ async def test_a_run_inside_a_tool_keeps_its_callers_policy_and_has_no_claim_to_
     history = Request((*ASKED.messages, Message.assistant(calls=[Call("agent", {}, "c1")])))
     events = await everything(FakeModel(says("done")), outer, history, context=context)
     assert [(result.ok, result.content) for result in finished(events)] == [(True, "ada")]
-    asked = [event.call.name for event in inside if isinstance(event, ConfirmationNeeded)]
-    assert asked == ["rate", "pay"]
+    names = [event.call.name for event in inside if isinstance(event, ConfirmationNeeded)]
+    assert names == ["rate", "pay"]
     assert [event.reason for event in inside if isinstance(event, TurnEnded)] == ["confirmation"]
     assert not any(isinstance(event, ToolFinished) for event in inside)
 
@@ -144,7 +144,7 @@ async def test_a_tool_inside_a_run_that_was_given_up_is_told_that_nobody_waits()
 
 
 async def test_a_run_in_a_thread_that_was_given_up_makes_no_further_call():
-    made: list[str] = []
+    started: list[str] = []
     over = threading.Event()
 
     def agent() -> str:
@@ -155,17 +155,17 @@ async def test_a_run_in_a_thread_that_was_given_up_makes_no_further_call():
             over.set()
 
     def slow() -> None:
-        made.append("slow")
+        started.append("slow")
         time.sleep(0.3)
 
     def act() -> None:
-        made.append("act")
+        started.append("act")
 
     model = FakeModel(calls(Call("agent", {}, "c1")), says("done"))
     (result,) = finished(await everything(model, Functions(agent), limits=Limits(seconds=0.1)))
     assert result.code == "timeout"
     assert await asyncio.to_thread(over.wait, 3)
-    assert made == ["slow"]
+    assert started == ["slow"]
 
 
 @pytest.mark.req("R97")

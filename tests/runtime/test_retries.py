@@ -26,7 +26,7 @@ async def tried(tool: Tool, failure: Any, times: int = 2, limits: Limits = Limit
 
 
 @pytest.mark.req("R16")
-@pytest.mark.parametrize("failure", PASSING, ids=lambda one: getattr(one, "code", "") or type(one).__name__)
+@pytest.mark.parametrize("failure", PASSING, ids=lambda error: getattr(error, "code", "") or type(error).__name__)
 @virtual_time
 async def test_a_read_is_tried_again_by_default_where_what_went_wrong_may_pass(failure: Any):
     began = now()
@@ -41,7 +41,7 @@ async def test_a_read_is_tried_again_by_default_where_what_went_wrong_may_pass(f
 
 
 @pytest.mark.req("R16")
-@pytest.mark.parametrize("failure", PASSING, ids=lambda one: getattr(one, "code", "") or type(one).__name__)
+@pytest.mark.parametrize("failure", PASSING, ids=lambda error: getattr(error, "code", "") or type(error).__name__)
 async def test_what_has_side_effects_is_never_tried_again(failure: Any):
     result, inner, _ = await tried(Tool("x", side_effects=True), failure)
     assert (result.ok, len(inner.calls)) == (False, 1)

@@ -166,15 +166,17 @@ def conversation(chance: random.Random, number: int) -> FakeModel:
     if number % 100 == 50:
         names.append("huge")
     chance.shuffle(names)
-    given, ids = ({}, {"n": 1}, {"n": "x"}), ("", "same", "another")
-    made = [Call(name, chance.choice(given if name in ("fine", "acts") else given[:1]), chance.choice(ids)) for name in names]
-    return FakeModel(calls(*made)) if number % 10 == 5 else FakeModel(calls(*made), says("done"))
+    arguments, ids = ({}, {"n": 1}, {"n": "x"}), ("", "same", "another")
+    tool_calls = [
+        Call(name, chance.choice(arguments if name in ("fine", "acts") else arguments[:1]), chance.choice(ids)) for name in names
+    ]
+    return FakeModel(calls(*tool_calls)) if number % 10 == 5 else FakeModel(calls(*tool_calls), says("done"))
 
 
 def each_call_has_its_one_result(messages: Sequence[Message], waiting: list[str]) -> bool:
     for at, message in enumerate(messages):
         if message.calls:
-            answers = [one.call_id for one in takewhile(lambda one: one.role == "tool", messages[at + 1 :])]
+            answers = [reply.call_id for reply in takewhile(lambda reply: reply.role == "tool", messages[at + 1 :])]
             last = at + 1 + len(answers) == len(messages)
             ids = [call.id for call in message.calls]
             if len(set(ids)) < len(ids) or sorted(answers + (waiting if last else [])) != sorted(ids):

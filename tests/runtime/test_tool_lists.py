@@ -47,16 +47,16 @@ async def test_a_typed_run_takes_one() -> None:
 
 
 async def test_calls_of_definitions_in_the_list_are_left_to_the_caller() -> None:
-    asked = calls(Call("search_flights", {"destination": "NYC"}, "c1"))
-    events = [event async for event in run(FakeModel(asked), [SEARCH, add], "Book a flight to NYC")]
+    answer = calls(Call("search_flights", {"destination": "NYC"}, "c1"))
+    events = [event async for event in run(FakeModel(answer), [SEARCH, add], "Book a flight to NYC")]
     assert [event.call.name for event in events if isinstance(event, CallDeferred)] == ["search_flights"]
     assert ended(events).reason == "calls"
 
 
-@pytest.mark.parametrize("given", [SEARCH, SEARCH.build()])
-async def test_a_conversation_goes_on_with_the_results_of_such_calls(given: Any) -> None:
+@pytest.mark.parametrize("toolset", [SEARCH, SEARCH.build()])
+async def test_a_conversation_goes_on_with_the_results_of_such_calls(toolset: Any) -> None:
     model = FakeModel(calls(Call("search_flights", {"destination": "NYC"}, "c1")), says("One at 10am."))
-    conversation = Conversation(model, [given])
+    conversation = Conversation(model, [toolset])
     turn = await conversation.send("Book a flight to NYC")
     assert [call.name for call in turn.calls] == ["search_flights"]
     assert (await conversation.submit_results([Result(turn.calls[0].id, "", {"flights": []})])).text == "One at 10am."

@@ -265,8 +265,8 @@ async def test_methods_partials_and_callable_objects_are_functions_too():
     assert (definition.name, definition.parameters["properties"]["by"]["description"]) == ("increase", "How far.")
     assert (await call(counter.increase_by, by=2)).content == 2
 
-    named = tool(name="product")(counter)
-    assert (await call(named, by=4)).content == 8
+    function = tool(name="product")(counter)
+    assert (await call(function, by=4)).content == 8
 
     partial = functools.partial(counter.increase_by, 1)
     with pytest.raises(UsageError, match="tool name"):

@@ -32,5 +32,5 @@ def test_what_may_be_called_by_both_may_be_called_by_either(one: tuple[str, ...]
 
 @pytest.mark.parametrize(("one", "other"), list(product(("unknown", "member", "trusted", "anchor", "self"), repeat=2)))
 def test_trust_is_that_of_the_lesser(one, other) -> None:
-    found = Authority(trust=one).narrowed(other, ("*",)).trust
-    assert found in (one, other) and is_trusted(one, found) and is_trusted(other, found)
+    trust = Authority(trust=one).narrowed(other, ("*",)).trust
+    assert trust in (one, other) and is_trusted(one, trust) and is_trusted(other, trust)

@@ -135,9 +135,9 @@ def test_the_error_names_the_field():
 
 
 def test_a_list_becomes_a_tuple_and_a_set_a_frozenset():
-    asked = Request(ANY or [HI], tools=ANY or [Tool("add")])
-    assert asked == Request((HI,), (Tool("add"),))
-    assert type(asked.messages) is type(asked.tools) is tuple
+    request = Request(ANY or [HI], tools=ANY or [Tool("add")])
+    assert request == Request((HI,), (Tool("add"),))
+    assert type(request.messages) is type(request.tools) is tuple
     assert Context(granted=ANY or {"add"}).granted == frozenset({"add"})
 
 
@@ -157,16 +157,16 @@ def test_what_fits_is_not_examined(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(field_checks, "_hints", lambda kind: examined.append(kind) or {})
     call = Call("add", {"a": 1}, "c1")
     message = Message.assistant("wait", calls=(call, call))
-    asked = Request((HI, message), (Tool("add", timeout=1),), Choice("required", ("add",)), None, Sampling(0.5, stop=("END",)))
-    replace(asked, messages=(*asked.messages, Message.tool(Result("c1", "add", 3))))
+    request = Request((HI, message), (Tool("add", timeout=1),), Choice("required", ("add",)), None, Sampling(0.5, stop=("END",)))
+    replace(request, messages=(*request.messages, Message.tool(Result("c1", "add", 3))))
     Context(subject="me", granted=frozenset({"add"}))
     Limits(seconds=1), Approved({"a": 2}), Denied("no"), Policy((Rule("ask", when=bool),))
     assert examined == []
 
 
 def test_checked_values_can_be_copied_pickled_and_described_like_others():
-    asked = Request((HI,), sampling=Sampling(seed=1))
-    assert copy.deepcopy(asked) == pickle.loads(pickle.dumps(asked)) == asked
+    request = Request((HI,), sampling=Sampling(seed=1))
+    assert copy.deepcopy(request) == pickle.loads(pickle.dumps(request)) == request
     assert list(inspect.signature(Choice).parameters) == ["mode", "names"]
     assert inspect.signature(Choice).parameters["mode"].default == "auto"
     assert Call("add").arguments is not Call("add").arguments

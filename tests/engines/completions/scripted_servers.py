@@ -126,15 +126,15 @@ class ScriptedServer:
         body = await request.json()
         self.asked.append(body)
         if len(self.asked) == 1 and not self.ignores_grammars:
-            said: Any = "Quiz"
+            answer: Any = "Quiz"
         else:
-            said = self.says.pop(0) if len(self.says) > 1 else self.says[0]
-        if not isinstance(said, str):
-            return await said(request)
-        return StreamingResponse(self.stream(said, body), media_type="text/event-stream")
+            answer = self.says.pop(0) if len(self.says) > 1 else self.says[0]
+        if not isinstance(answer, str):
+            return await answer(request)
+        return StreamingResponse(self.stream(answer, body), media_type="text/event-stream")
 
-    async def stream(self, said: str, body: dict[str, Any]) -> AsyncIterator[bytes]:
-        tokens = [*encode(said), SPECIALS["<|im_end|>"]]
+    async def stream(self, answer: str, body: dict[str, Any]) -> AsyncIterator[bytes]:
+        tokens = [*encode(answer), SPECIALS["<|im_end|>"]]
         most = body.get("n_predict", body.get("max_tokens", body.get("sampling_params", {}).get("max_new_tokens")))
         is_cut = most is not None and 0 <= most < len(tokens)
         tokens = tokens[:most] if is_cut else tokens
@@ -151,18 +151,18 @@ class ScriptedServer:
 
     def event(self, tokens: list[int], start: int, reason: str | None) -> dict[str, Any]:
         new, count = tokens[start : start + self.at_once], min(start + self.at_once, len(tokens))
-        shown = [item for item in new if item != SPECIALS["<|im_end|>"]]  # no server shows the token that ends an answer
+        visible = [item for item in new if item != SPECIALS["<|im_end|>"]]  # no server shows the token that ends an answer
         if self.kind == "llama-server":
-            text = decode([item for item in shown if item >= _FIRST])
+            text = decode([item for item in visible if item >= _FIRST])
             return {"content": text, "tokens": new, "stop": False, "tokens_predicted": count, "tokens_evaluated": 9}
         if self.kind == "vllm":
             usage = {"prompt_tokens": 9, "completion_tokens": count, "prompt_tokens_details": {"cached_tokens": 3}}
-            choice = {"index": 0, "text": decode(shown), "token_ids": new, "finish_reason": reason}
+            choice = {"index": 0, "text": decode(visible), "token_ids": new, "finish_reason": reason}
             return {"choices": [choice], "usage": usage}
-        said = tokens[: start + self.at_once] if self.is_cumulative else new
+        sent = tokens[: start + self.at_once] if self.is_cumulative else new
         meta = {"prompt_tokens": 9, "completion_tokens": count, "cached_tokens": 3, "finish_reason": reason and {"type": reason}}
-        text = decode([item for item in said if item != SPECIALS["<|im_end|>"]])
-        return {"text": text, "output_ids": said, "meta_info": meta}
+        text = decode([item for item in sent if item != SPECIALS["<|im_end|>"]])
+        return {"text": text, "output_ids": sent, "meta_info": meta}
 
 
 def with_logprobs(
@@ -181,20 +181,20 @@ def with_logprobs(
         # What was sampled stands first, whether it is one of the likeliest or not.
         top = [{decode([item]): -1.0} | {row[2]: row[0] for row in _top(item, likely, most, _row)} for item in new]
         texts = [decode([item]) for item in new]
-        said = {"tokens": texts, "token_logprobs": [-1.0 for _ in new], "top_logprobs": top, "text_offset": [0 for _ in new]}
-        return {**event, "choices": [{**event["choices"][0], "logprobs": said}]}
+        logprobs = {"tokens": texts, "token_logprobs": [-1.0 for _ in new], "top_logprobs": top, "text_offset": [0 for _ in new]}
+        return {**event, "choices": [{**event["choices"][0], "logprobs": logprobs}]}
     if server.kind == "sglang" and body.get("return_logprob"):
-        shown = tokens[:end] if server.is_cumulative else tokens[start:end]
-        rows = [_row(item, -1.0) for item in shown]
-        top = [_top(item, likely, body["top_logprobs_num"], _row) for item in shown]
+        sent = tokens[:end] if server.is_cumulative else tokens[start:end]
+        rows = [_row(item, -1.0) for item in sent]
+        top = [_top(item, likely, body["top_logprobs_num"], _row) for item in sent]
         length = len(tokens[:end])
-        said = {"output_token_logprobs": rows, "output_top_logprobs": top, "output_token_logprobs_length": length}
-        return {**event, "meta_info": {**event["meta_info"], **said}}
+        logprobs = {"output_token_logprobs": rows, "output_top_logprobs": top, "output_token_logprobs_length": length}
+        return {**event, "meta_info": {**event["meta_info"], **logprobs}}
     return event
 
 
 def _top(token: int, likely: dict[int, float], most: int, row: Callable[[int, float], Any]) -> list[Any]:
-    ranked = sorted({token: -1.0, **likely}.items(), key=lambda one: -one[1])
+    ranked = sorted({token: -1.0, **likely}.items(), key=lambda item: -item[1])
     return [row(*item) for item in ranked[:most]]
 
 

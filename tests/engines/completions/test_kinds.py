@@ -98,7 +98,7 @@ async def test_a_prompt_begins_once_with_its_bos_and_letters_stay_letters(kind: 
     async with opened(server) as engine:
         await say(engine, Prompt("<s>Hi"), PLAIN)
         await say(engine, Prompt("<s>Hi <think>", cuts=(7,)), PLAIN)
-    whole, cut = (asked.get("prompt", asked.get("input_ids")) for asked in server.asked)
+    whole, cut = (request.get("prompt", request.get("input_ids")) for request in server.asked)
     assert whole == ([1, *encode("Hi")] if kind == "sglang" else "Hi")
     letters = [1, *encode("Hi <"), *encode("think>")]
     assert cut == ([1, *encode("Hi <"), "think>"] if kind == "llama-server" else letters)
@@ -108,13 +108,13 @@ async def test_sampling_is_told_in_the_servers_own_words() -> None:
     sampling = Sampling(
         0.5, 0.9, 40, 0.1, seed=7, max_tokens=9, repetition_penalty=1.1, logit_bias=(TokenBias(12, -1.0),), presence_penalty=0.2
     )
-    asked: dict[str, dict[str, Any]] = {}
+    bodies: dict[str, dict[str, Any]] = {}
     for kind in KINDS:
         server = ScriptedServer(kind, ["ok"])
         async with opened(server) as engine:
             await say(engine, Prompt("Hi", affinity="s1", cache_salt="salt"), sampling)
-        asked[kind] = server.asked[0]
-    llama, vllm, sglang = asked["llama-server"], asked["vllm"], asked["sglang"]
+        bodies[kind] = server.asked[0]
+    llama, vllm, sglang = bodies["llama-server"], bodies["vllm"], bodies["sglang"]
     shared = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "presence_penalty": 0.2}
     assert llama.items() >= {**shared, "seed": 7, "n_predict": 9, "repeat_penalty": 1.1, "repeat_last_n": -1}.items()
     assert llama["logit_bias"] == [[12, -1.0]]
@@ -135,7 +135,7 @@ async def test_servers_whose_own_limit_is_short_are_told_the_room_there_is(kind:
         with pytest.raises(PromptTooLong) as caught:
             await say(engine, Prompt("x" * 5000), Sampling())
     assert (caught.value.tokens, caught.value.context) == (5000, 4096)
-    rooms = [asked.get("max_tokens", asked.get("sampling_params", {}).get("max_new_tokens")) for asked in server.asked]
+    rooms = [request.get("max_tokens", request.get("sampling_params", {}).get("max_new_tokens")) for request in server.asked]
     assert rooms == [4094, 4094]
 
 
@@ -148,7 +148,7 @@ async def test_a_grammar_goes_with_the_request_and_a_prefilled_answer_is_continu
             await gather(engine.generate(Prompt("Hi: Hello", prefilled=("Hello",)), PLAIN, Grammar(Lit("Hello there"))))
             with pytest.raises(UsageError, match="cannot continue"):
                 await gather(engine.generate(Prompt("Hi: Bye", prefilled=("Bye",)), PLAIN, Grammar(Lit("Hello there"))))
-        first, second = (json.dumps(asked[fields[kind]]) for asked in server.asked)
+        first, second = (json.dumps(request[fields[kind]]) for request in server.asked)
         assert "Hello there" in first
         assert "Hello" not in second and "there" in second
 
@@ -318,8 +318,8 @@ def test_the_template_of_a_model_on_this_machine_is_read(tmp_path: Path, monkeyp
     config = {"chat_template": [{"name": "default", "template": "D"}, {"name": "tool_use", "template": "T"}], "eos_token": "</s>"}
     (snapshot / "tokenizer_config.json").write_text(json.dumps(config))
     monkeypatch.setenv("HF_HUB_CACHE", str(tmp_path))
-    found = find_tokenizer_files("http://localhost:8000", "org/tiny")
-    assert (found.template, found.eos) == ("T", "</s>")
+    files = find_tokenizer_files("http://localhost:8000", "org/tiny")
+    assert (files.template, files.eos) == ("T", "</s>")
     assert find_tokenizer_files("http://127.0.0.1:8000", str(snapshot)).template == "T"
     (snapshot / "chat_template.jinja").write_text("J")
     assert find_tokenizer_files("http://[::1]:8000", str(snapshot)).template == "J"

@@ -69,8 +69,8 @@ async def test_what_only_spells_a_special_token_stays_letters(engine: Engine) ->
 
 
 async def test_a_grammar_is_enforced_and_ends_the_answer(engine: Engine) -> None:
-    said, finished = await say(engine, ASKED, grammar=Grammar(Seq((Lit("Die See"), Lit(" ist tief.")))))
-    assert said == "Die See ist tief."
+    text, finished = await say(engine, ASKED, grammar=Grammar(Seq((Lit("Die See"), Lit(" ist tief.")))))
+    assert text == "Die See ist tief."
     assert finished.reason == "stop"
 
 
@@ -84,8 +84,8 @@ async def test_a_grammar_that_waits_for_a_trigger_leaves_text_alone_until_it_com
     free, _ = await say(engine, ASKED)
     word = free.split()[3]
     held = Grammar(Alt((FreeText((word,)), Seq((Until(word), Lit(" – quoth he."))))), triggers=(word,))
-    said, finished = await say(engine, ASKED, grammar=held)
-    assert said == free[: free.index(word)] + word + " – quoth he."
+    text, finished = await say(engine, ASKED, grammar=held)
+    assert text == free[: free.index(word)] + word + " – quoth he."
     assert finished.reason == "stop"
     never = Grammar(Alt((FreeText(("never",)), Seq((Until("never"), Lit("!"))))), triggers=("never",))
     assert (await say(engine, ASKED, grammar=never))[0] == free
@@ -133,9 +133,9 @@ async def test_the_second_prompt_that_begins_alike_is_cached(engine: Engine) -> 
 
 async def test_biases_and_stop_strings_count(engine: Engine) -> None:
     biased = replace(GREEDY, logit_bias=(TokenBias(31, 100.0),), max_tokens=3, stop=("zzz",))
-    said, finished = await say(engine, ASKED, biased)
+    text, finished = await say(engine, ASKED, biased)
     assert finished.usage.completion == 3
-    assert len(set(said)) == 1
+    assert len(set(text)) == 1
 
 
 async def test_log_probabilities_are_those_of_the_same_weights_here(engine: Engine) -> None:

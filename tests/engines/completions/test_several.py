@@ -68,8 +68,8 @@ async def test_an_answer_that_breaks_off_before_it_has_begun_is_asked_for_elsewh
     first.says = [breaking_off(first, "")]
     async with opened(first, second) as engine:
         for number in range(30):
-            said, _ = await say(engine, Prompt("Hi", affinity=f"session {number}"), PLAIN)
-            assert said == "fine"
+            text, _ = await say(engine, Prompt("Hi", affinity=f"session {number}"), PLAIN)
+            assert text == "fine"
     assert first.asked
     assert len(second.asked) == 30
 
@@ -90,8 +90,8 @@ async def test_a_server_that_is_down_does_not_keep_the_other_from_being_opened()
     async with served(server.app, force=True) as url:
         engine = await asyncio.to_thread(open_engine, f"completions:{gone},{url}", retry_policy=QUICK)
         server.ignores_grammars = True
-        said, _ = await say(engine, Prompt("Hi"), PLAIN)
-        assert said == "fine"
+        text, _ = await say(engine, Prompt("Hi"), PLAIN)
+        assert text == "fine"
         assert engine.info.upstreams is not None
         assert [replica.state for replica in engine.info.upstreams.status()] == ["down", "up"]
         await engine.close()

@@ -52,14 +52,14 @@ def tokens_of(pieces: list[Piece]) -> list[SampledToken]:
 async def test_each_token_has_its_log_probability_and_its_place(kind: Kind, at_once: int) -> None:
     if kind == "llama-server" and at_once > 1:
         pytest.skip("it sends one token at a time")
-    said = "a<tool_call>bc"
-    async with opened(ScriptedServer(kind, [said], at_once=at_once, likely=LIKELY)) as engine:
+    text = "a<tool_call>bc"
+    async with opened(ScriptedServer(kind, [text], at_once=at_once, likely=LIKELY)) as engine:
         assert engine.info.logprobs
         pieces = await pieces_of(engine)
     tokens = tokens_of(pieces)
-    assert "".join(piece.text for piece in pieces) == said
+    assert "".join(piece.text for piece in pieces) == text
     assert [token.logprob.text for token in tokens] == ["a", "<tool_call>", "b", "c"]
-    assert [said[token.start : token.end] for token in tokens] == ["a", "<tool_call>", "b", "c"]
+    assert [text[token.start : token.end] for token in tokens] == ["a", "<tool_call>", "b", "c"]
     assert [(candidate.text, candidate.logprob) for candidate in tokens[0].logprob.top] == [("`", -0.5), ("a", -1.0)]
     assert all(piece.usage for piece in pieces)
 
@@ -76,17 +76,17 @@ async def test_the_likeliest_tokens_are_as_many_as_were_asked_for(kind: Kind) ->
 
 
 async def test_each_server_is_asked_in_its_own_words() -> None:
-    asked: dict[str, dict[str, Any]] = {}
+    bodies: dict[str, dict[str, Any]] = {}
     for kind in KINDS:
         server = ScriptedServer(kind, ["ab"])
         async with opened(server) as engine:
             await pieces_of(engine, replace(ASKED, logprobs=20))
             await pieces_of(engine, Sampling(max_tokens=100))
-        asked[kind], plain = server.asked
+        bodies[kind], plain = server.asked
         assert not {"n_probs", "logprobs", "return_logprob"} & plain.keys()
-    assert asked["llama-server"]["n_probs"] == 20
-    assert asked["vllm"]["logprobs"] == 20
-    assert asked["sglang"].items() >= {"return_logprob": True, "top_logprobs_num": 20, "return_text_in_logprobs": True}.items()
+    assert bodies["llama-server"]["n_probs"] == 20
+    assert bodies["vllm"]["logprobs"] == 20
+    assert bodies["sglang"].items() >= {"return_logprob": True, "top_logprobs_num": 20, "return_text_in_logprobs": True}.items()
 
 
 async def test_sglang_may_send_all_of_them_again_or_what_is_new() -> None:
@@ -169,8 +169,8 @@ async def test_log_probabilities_that_are_none_do_no_harm(kind: Kind, odd: dict[
 
 
 def test_a_log_probability_is_a_finite_number_whatever_a_server_says() -> None:
-    said = [-1, -0.5, 10**400, -(10**400), math.inf, -math.inf, math.nan, None, "x", [1]]
-    assert [read_token("a", item).logprob for item in said] == [-1.0, -0.5, 0.0, -9999.0, 0.0, *[-9999.0] * 5]
+    values = [-1, -0.5, 10**400, -(10**400), math.inf, -math.inf, math.nan, None, "x", [1]]
+    assert [read_token("a", item).logprob for item in values] == [-1.0, -0.5, 0.0, -9999.0, 0.0, *[-9999.0] * 5]
 
 
 def places(*events: tuple[str, list[str | bytes]], end: Any = "stop") -> list[tuple[int, int]]:
@@ -204,8 +204,8 @@ def test_text_without_tokens_is_passed_over() -> None:
 
 
 async def answer(engine: Engine) -> list[ModelEvent]:
-    asked = tool_prompt_named("json-array")
-    model = LocalModel(engine, format_named(asked.format), Template(CHATML), Traits(tool_prompt=asked))
+    tool_prompt = tool_prompt_named("json-array")
+    model = LocalModel(engine, format_named(tool_prompt.format), Template(CHATML), Traits(tool_prompt=tool_prompt))
     request = Request((Message.user("Weather in Paris?"),), (WEATHER,))
     return [event async for event in model.stream(request)]
 

@@ -58,9 +58,9 @@ def cache() -> Filled:
 
 def test_the_longest_common_beginning_is_taken_over_and_the_other_stays_as_it_was(cache: Filled) -> None:
     first = cache.answer(1, 2, 3, 4)
-    taken = cache.take([1, 2, 9, 9])
-    assert taken is not first
-    assert taken.tokens == cache.memory.cells[taken.number] == [1, 2]
+    slot = cache.take([1, 2, 9, 9])
+    assert slot is not first
+    assert slot.tokens == cache.memory.cells[slot.number] == [1, 2]
     assert first.tokens == cache.memory.cells[first.number] == [1, 2, 3, 4]
 
 

@@ -131,17 +131,17 @@ def test_a_grammar_is_compiled_once_and_also_its_prefix_is_taken_in_once() -> No
 def test_a_grammar_is_compiled_again_for_answers_at_the_same_time(
     lexers: int, compiled: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made: list[str] = []
+    lark_texts: list[str] = []
     compile_once = Compiler._compile
-    monkeypatch.setattr(Compiler, "_compile", lambda self, lark: made.append(lark) or compile_once(self, lark))
+    monkeypatch.setattr(Compiler, "_compile", lambda self, lark: lark_texts.append(lark) or compile_once(self, lark))
     compiler = Compiler(vocabulary(), lexers)
     grammar = Grammar(Seq((Lit("<think>"), Until("</think>"))), prefix="<think>")
     for _ in range(3):
         compiler.begin(grammar)  # one after another
-    assert len(made) == 1
+    assert len(lark_texts) == 1
     for _ in range(2):
         together = [compiler.begin(grammar) for _ in range(5)]
-        assert len(made) == compiled
+        assert len(lark_texts) == compiled
         for constraint in together:
             constraint.consume(vocabulary().tokenize("hm")[0])  # all are behind the prefix
         del together, constraint

@@ -39,7 +39,7 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sampling", "left"),
+    ("sampling", "tokens"),
     [
         (Sampling(temperature=1.0, seed=1, top_k=2), {1, 2}),
         (Sampling(temperature=1.0, seed=1, top_p=0.75), {1, 2}),
@@ -50,8 +50,8 @@ def test_tokens_are_drawn_as_often_as_they_are_likely() -> None:
         (Sampling(temperature=1.0, seed=1, typical_p=0.7), {1, 2}),
     ],
 )
-def test_the_unlikely_can_be_cut_off(sampling: Sampling, left: set[int]) -> None:
-    assert set(drawn(sampling)) == left
+def test_the_unlikely_can_be_cut_off(sampling: Sampling, tokens: set[int]) -> None:
+    assert set(drawn(sampling)) == tokens
 
 
 def test_the_same_seed_draws_the_same() -> None:
@@ -234,11 +234,11 @@ class Forcing(Digits):
 def test_tokens_that_the_grammar_forces_count_for_penalties() -> None:
     stub: Any = Vocabulary()
     constraint: Any = Forcing(11)
-    asked = Sampling(max_tokens=4, temperature=0.0, presence_penalty=2.0)
-    sequence = Sequence(stub, asked, room=100, constraint=constraint)
+    sampling = Sampling(max_tokens=4, temperature=0.0, presence_penalty=2.0)
+    sequence = Sequence(stub, sampling, room=100, constraint=constraint)
     sequence.begin()
     logits = np.array([0, 0, 0, 0, 0, 2, 0, 3, 0, 1.5], np.float32)
-    said: list[str] = []
+    texts: list[str] = []
     while sequence.finished is None:
-        said += [piece.text for piece in sequence.advance(logits.copy())]
-    assert said == ["777", "5"]  # the third of 3, but penalised
+        texts += [piece.text for piece in sequence.advance(logits.copy())]
+    assert texts == ["777", "5"]  # the third of 3, but penalised

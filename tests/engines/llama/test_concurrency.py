@@ -50,10 +50,12 @@ def engine() -> Iterator[LlamaEngine]:
 
 async def test_eight_at_once_are_all_held_to_their_grammars_in_few_decodes(engine: LlamaEngine) -> None:
     before = engine.stats.decodes
-    asked = (say(engine, about(city), Sampling(temperature=1.0, max_tokens=40), Grammar(JsonValue(WEATHER))) for city in CITIES)
-    answers = await asyncio.gather(*asked)
-    for said, finished in answers:
-        assert json.loads(said)["unit"] in ("celsius", "fahrenheit")
+    answering = (
+        say(engine, about(city), Sampling(temperature=1.0, max_tokens=40), Grammar(JsonValue(WEATHER))) for city in CITIES
+    )
+    answers = await asyncio.gather(*answering)
+    for text, finished in answers:
+        assert json.loads(text)["unit"] in ("celsius", "fahrenheit")
         assert finished.reason == "stop"
     assert engine.stats.decodes - before < sum(finished.usage.completion for _, finished in answers) / 2
 
@@ -125,8 +127,8 @@ def cost(events: list[ModelEvent]) -> Usage:
 
 def about_weather(city: str, session: str = "") -> Request:
     tool = Tool("get_weather", "The weather in a city.", WEATHER)
-    asked = (Message.user(f"What is the weather in {city}?"),)
-    return Request(asked, (tool,), Choice("required"), parallel=False, sampling=TELLING, session=session)
+    messages = (Message.user(f"What is the weather in {city}?"),)
+    return Request(messages, (tool,), Choice("required"), parallel=False, sampling=TELLING, session=session)
 
 
 def answered(request: Request, events: list[ModelEvent]) -> Request:

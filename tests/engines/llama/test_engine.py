@@ -126,9 +126,9 @@ async def test_the_file_tells_what_it_is(shared: LlamaEngine) -> None:
 
 async def test_an_answer_ends_where_the_model_ends_it(whole: LlamaEngine) -> None:
     joke = Prompt(SEA.text.replace("Tell me about the sea.", "Tell me a joke about cats."))
-    said, finished = await say(whole, joke, Sampling(temperature=0, max_tokens=100))
+    output, finished = await say(whole, joke, Sampling(temperature=0, max_tokens=100))
     assert finished.reason == "stop"
-    assert "<|im_end|>" not in said
+    assert "<|im_end|>" not in output
 
 
 # -- grammars
@@ -146,8 +146,8 @@ async def test_what_a_grammar_asks_for_is_what_is_said(shared: LlamaEngine) -> N
 
 
 async def test_the_end_of_the_grammar_is_the_end_of_the_answer(shared: LlamaEngine) -> None:
-    said, finished = await say(shared, SEA, GREEDY, Grammar(Alt((Lit("yes"), Lit("no")))))
-    assert said in ("yes", "no")
+    output, finished = await say(shared, SEA, GREEDY, Grammar(Alt((Lit("yes"), Lit("no")))))
+    assert output in ("yes", "no")
     assert finished.reason == "stop"
 
 
@@ -164,21 +164,21 @@ async def test_forced_text_costs_hardly_a_decode(shared: LlamaEngine) -> None:
 
 async def test_forced_text_keeps_to_max_tokens_and_stop_strings(shared: LlamaEngine) -> None:
     grammar = Grammar(Lit("one two three four five six"))
-    said, finished = await say(shared, SEA, Sampling(max_tokens=3), grammar)
+    output, finished = await say(shared, SEA, Sampling(max_tokens=3), grammar)
     assert finished.reason == "length"
     assert finished.usage.completion == 3
-    assert "one two three four five six".startswith(said)
-    said, finished = await say(shared, SEA, Sampling(stop=(" thr",)), grammar)
-    assert (said, finished.reason) == ("one two", "stop")
+    assert "one two three four five six".startswith(output)
+    output, finished = await say(shared, SEA, Sampling(stop=(" thr",)), grammar)
+    assert (output, finished.reason) == ("one two", "stop")
 
 
 @pytest.mark.parametrize("fast_forward", [True, False])
 async def test_characters_of_several_tokens_come_whole(shared: LlamaEngine, fast_forward: bool) -> None:
     shared.fast_forward = fast_forward
-    said = "naïve café 🐈‍⬛ 東京 🇩🇪"
-    pieces = await answer_to(shared, Lit(said), Sampling(temperature=0, max_tokens=100))
+    output = "naïve café 🐈‍⬛ 東京 🇩🇪"
+    pieces = await answer_to(shared, Lit(output), Sampling(temperature=0, max_tokens=100))
     shared.fast_forward = True
-    assert text(pieces) == said
+    assert text(pieces) == output
     assert all("\ufffd" not in piece.text for piece in pieces)
 
 
@@ -286,9 +286,9 @@ def test_a_sequence_that_was_saved_and_loaded_says_the_same(file: Path) -> None:
     def logits(sequence: int) -> Logits:
         """After the last token, which is forgotten again."""
         context.decode([(tokens[-1], len(tokens) - 1, sequence, True)])
-        found = context.logits(0).copy()
+        values = context.logits(0).copy()
         context.forget(sequence, len(tokens) - 1)
-        return found
+        return values
 
     context.decode((token, place, 0, False) for place, token in enumerate(tokens[:-1]))
     before, saved = logits(0), context.save(0)
@@ -434,9 +434,9 @@ async def test_a_relay_holds_an_answer_as_one_grammar_does(shared: LlamaEngine) 
     for seed in range(tries(1, 3)):
         sampling = Sampling(temperature=1.2, seed=seed, max_tokens=80)
         items = [item async for item in shared.generate(SEA, sampling, relay)]
-        [made] = parse(hermes, text([item for item in items if isinstance(item, Piece)]), tools).calls
-        assert made.name in {tool.name for tool in tools}
-        assert validate(WEATHER, made.arguments) == []
+        [tool_call] = parse(hermes, text([item for item in items if isinstance(item, Piece)]), tools).calls
+        assert tool_call.name in {tool.name for tool in tools}
+        assert validate(WEATHER, tool_call.arguments) == []
 
 
 async def test_a_tool_that_cannot_be_held_to_its_schema_is_told_before_the_answer(shared: LlamaEngine) -> None:

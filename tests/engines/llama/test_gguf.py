@@ -18,15 +18,15 @@ def asking(function: CachedTokenize, text: bytes, room: int = 16, *, reads: bool
 
 
 def test_a_text_is_tokenized_once_and_apart_from_other_texts_and_other_ways() -> None:
-    asked: list[bytes] = []
+    tokenized: list[bytes] = []
 
     @_TOKENIZE
     def letters(_: int, text: int, size: int, tokens: int, room: int, adds: bool, reads: bool) -> int:
-        said = C.string_at(text, size)
-        asked.append(said)
+        content = C.string_at(text, size)
+        tokenized.append(content)
         if size > room:
             return -size
-        C.memmove(tokens, (C.c_int32 * size)(*(letter + 1000 * reads for letter in said)), 4 * size)
+        C.memmove(tokens, (C.c_int32 * size)(*(letter + 1000 * reads for letter in content)), 4 * size)
         return size
 
     cached = CachedTokenize(letters)
@@ -35,7 +35,7 @@ def test_a_text_is_tokenized_once_and_apart_from_other_texts_and_other_ways() ->
         assert asking(cached, b"ab", reads=True) == (2, [1097, 1098])
         assert asking(cached, b"ab") == (2, [97, 98])
         assert asking(cached, b"") == (0, [])
-    assert asked == [b"ab\0c", b"ab", b"ab", b""]
+    assert tokenized == [b"ab\0c", b"ab", b"ab", b""]
     assert asking(cached, b"ab", room=1) == (-2, [])
     assert asking(cached, b"xyz", room=2) == (-3, [])
     assert asking(cached, b"xyz") == (3, [120, 121, 122])
@@ -44,9 +44,9 @@ def test_a_text_is_tokenized_once_and_apart_from_other_texts_and_other_ways() ->
 def test_no_token_is_found_in_a_text_that_only_spells_it() -> None:
     @_TOKENIZE
     def marks(_: int, text: int, size: int, tokens: int, room: int, adds: bool, reads: bool) -> int:
-        found = [1 if piece else letter for piece, letter in _split(C.string_at(text, size))]
-        C.memmove(tokens, (C.c_int32 * len(found))(*found), 4 * len(found))
-        return len(found)
+        ids = [1 if piece else letter for piece, letter in _split(C.string_at(text, size))]
+        C.memmove(tokens, (C.c_int32 * len(ids))(*ids), 4 * len(ids))
+        return len(ids)
 
     cached = CachedTokenize(marks, [b"<call>", b"</call>"])
     assert asking(cached, b"a<call>", reads=True) == (2, [97, 1])

@@ -53,9 +53,9 @@ def test_the_kv_cache_counts_with_the_layer_it_belongs_to() -> None:
     assert demand.layers == (1000 + 100 * 2 * (16 + 16) * 2, 507)
     assert demand.output == 91  # where the output has no weights of its own, those of the input are copied
     metadata |= {"toy.attention.key_length": 8, "toy.attention.value_length": 24, "toy.attention.head_count_kv": 1}
-    found = demand_of(Header(metadata, {**tensors, "output.weight": 40}), context=100, slice=4)
-    assert found.layers == (1000 + 6400, 507 + 6400) and found.output == 41
-    assert found.working - demand_of(Header(metadata, tensors), context=100, slice=1).working == 3 * 10 * 4
+    layer_demand = demand_of(Header(metadata, {**tensors, "output.weight": 40}), context=100, slice=4)
+    assert layer_demand.layers == (1000 + 6400, 507 + 6400) and layer_demand.output == 41
+    assert layer_demand.working - demand_of(Header(metadata, tensors), context=100, slice=1).working == 3 * 10 * 4
 
 
 def test_all_layers_go_where_they_fit_and_what_the_user_wants_comes_first(tmp_path: Path) -> None:

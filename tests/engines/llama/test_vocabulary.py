@@ -57,7 +57,7 @@ def test_the_tokens_of_the_pieces_are_those_of_the_whole(name: str) -> None:
 def test_what_the_prompt_before_had_is_not_tokenised_again(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     tokens, tokenised = vocabulary(name), list[int]()
     system = "<|im_start|>system\n" + f"tools of {name}\n" * 1000
-    asked = "<|im_end|>\n<|im_start|>user\nWhat now?<|im_end|>\n"
+    question = "<|im_end|>\n<|im_start|>user\nWhat now?<|im_end|>\n"
     plain = tokens._tokens
 
     def counting(data: bytes) -> object:
@@ -65,10 +65,10 @@ def test_what_the_prompt_before_had_is_not_tokenised_again(name: str, monkeypatc
         return plain(data)
 
     monkeypatch.setattr(tokens, "_tokens", counting)
-    tokens.prompt(Prompt(system + asked))
-    assert sum(tokenised) == len(system + asked)
+    tokens.prompt(Prompt(system + question))
+    assert sum(tokenised) == len(system + question)
     tokenised.clear()
-    longer = asked * 2 + "<|im_start|>assistant\n"
+    longer = question * 2 + "<|im_start|>assistant\n"
     tokens.prompt(Prompt(system + longer))
     assert sum(tokenised) == len(longer)
 

@@ -63,8 +63,8 @@ def tokenizer_json(reader: GGUFReader) -> dict[str, Any]:
 
 def write_tokenizer(reader: GGUFReader, folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    made = json.dumps(tokenizer_json(reader), ensure_ascii=False, separators=(",", ":"))
-    (folder / "tokenizer.json").write_text(made, encoding="utf-8")
+    document = json.dumps(tokenizer_json(reader), ensure_ascii=False, separators=(",", ":"))
+    (folder / "tokenizer.json").write_text(document, encoding="utf-8")
 
 
 def write_folder(file: Path, folder: Path) -> Path:
@@ -87,9 +87,13 @@ def write_folder(file: Path, folder: Path) -> Path:
         "eos_token_id": value("tokenizer.ggml.eos_token_id"),
     }  # fmt: skip
     text = lambda key: tokens[value(f"tokenizer.ggml.{key}")]  # noqa: E731
-    named = {"bos_token": text("bos_token_id"), "eos_token": text("eos_token_id"), "tokenizer_class": "PreTrainedTokenizerFast"}
+    settings = {
+        "bos_token": text("bos_token_id"),
+        "eos_token": text("eos_token_id"),
+        "tokenizer_class": "PreTrainedTokenizerFast",
+    }
     (folder / "config.json").write_text(json.dumps(config))
-    (folder / "tokenizer_config.json").write_text(json.dumps(named))
+    (folder / "tokenizer_config.json").write_text(json.dumps(settings))
     (folder / "chat_template.jinja").write_text(value("tokenizer.chat_template"))
     return folder
 
@@ -98,10 +102,10 @@ def write_unquantised(file: Path, target: Path) -> Path:
     """The same file with all weights as float32."""
     reader = GGUFReader(file)
     writer = GGUFWriter(target, reader.fields["general.architecture"].contents())
-    for key, one in reader.fields.items():
+    for key, field in reader.fields.items():
         if not key.startswith("GGUF.") and key != "general.architecture":
-            kinds = one.types
-            value = 0 if key == "general.file_type" else one.contents()
+            kinds = field.types
+            value = 0 if key == "general.file_type" else field.contents()
             writer.add_key_value(key, value, kinds[0], kinds[1] if len(kinds) > 1 else None)
     for tensor in reader.tensors:
         writer.add_tensor(tensor.name, dequantize(tensor.data, tensor.tensor_type), raw_dtype=GGMLQuantizationType.F32)

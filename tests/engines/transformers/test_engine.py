@@ -120,7 +120,7 @@ async def test_an_answer_that_joins_or_leaves_does_not_change_the_others(shared:
     prompts = [Prompt(SEA.text.replace("the sea", thing)) for thing in ("cats", "the old town of Prague", "rain", "a bus", "tea")]
     sizes = (20, 6, 13, 9, 17)
     settings = [replace(GREEDY, max_tokens=size) for size in sizes]
-    alone = [await say(shared, prompt, one) for prompt, one in zip(prompts, settings, strict=True)]
+    alone = [await say(shared, prompt, sampling) for prompt, sampling in zip(prompts, settings, strict=True)]
 
     async def late(number: int) -> tuple[str, Finished]:
         before = shared._batch.steps
@@ -196,14 +196,16 @@ async def test_a_grammar_that_fails_in_the_middle_fails_its_own_answer_alone(
 async def test_required_and_strict_calls_are_valid_behind_a_model(folder: Path) -> None:
     model = open_model(f"transformers:{folder}", Options(context=1024, live=2, threads=THREADS_HERE))
     tools = tuple(Tool(f"tool_{number}", "The weather in a city.", WEATHER, strict=True) for number in range(6))
-    asked = Request((Message.user("Weather in Paris, in celsius?"),), tools, sampling=Sampling(temperature=1.0, max_tokens=120))
+    question = Request(
+        (Message.user("Weather in Paris, in celsius?"),), tools, sampling=Sampling(temperature=1.0, max_tokens=120)
+    )
     try:
         for seed in range(3):
-            request = replace(asked, choice=Choice("required"), sampling=replace(asked.sampling, seed=seed))
+            request = replace(question, choice=Choice("required"), sampling=replace(question.sampling, seed=seed))
             calls = [event.call async for event in model.stream(request) if isinstance(event, CallReady)]
             assert calls
             assert all(validate(WEATHER, call.arguments) == [] for call in calls)
-        async for _ in model.stream(asked):  # strict tools, free to choose: a grammar that waits for its trigger
+        async for _ in model.stream(question):  # strict tools, free to choose: a grammar that waits for its trigger
             pass
     finally:
         await model.engine.close()

@@ -108,6 +108,6 @@ def test_layers_that_cannot_be_cached_cell_by_cell(small: Path) -> None:
 
 
 def test_options_that_make_no_sense(small: Path) -> None:
-    for options, said in (({"live": 0}, "at least 1"), ({"device": "abacus"}, "abacus"), ({"dtype": "roman"}, "roman")):
-        with pytest.raises(UsageError, match=said):
+    for options, complaint in (({"live": 0}, "at least 1"), ({"device": "abacus"}, "abacus"), ({"dtype": "roman"}, "roman")):
+        with pytest.raises(UsageError, match=complaint):
             open_engine(f"transformers:{small}", **{"device": "cpu", **options})

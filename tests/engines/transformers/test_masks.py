@@ -37,13 +37,13 @@ PROMPT = Prompt("<|im_start|>user\nTell me about the sea.<|im_end|>\n<|im_start|
 def rows(shared: TransformersEngine) -> Iterator[list[MaskRow]]:
     """Eight answers in one grammar, each some tokens further than the one before."""
     compiler, random = Compiler(shared.vocabulary, 2), np.random.default_rng(5)
-    found: list[MaskRow] = []
+    collected: list[MaskRow] = []
     for row in range(8):
         constraint = compiler.begin(Grammar(JsonValue(SCHEMA)))
         for _ in range(row):
             constraint.consume(int(random.choice(constraint.tokens())))
-        found.append((constraint, row))
-    yield found
+        collected.append((constraint, row))
+    yield collected
     compiler.close()
 
 

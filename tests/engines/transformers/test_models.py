@@ -110,9 +110,9 @@ def test_the_same_tokens_as_by_transformers_itself(kind: str, checkpoint: Checkp
 
     async def answers() -> list[str]:
         sampling = Sampling(temperature=0.0, max_tokens=12)
-        asked = [say(engine, Prompt("", tokens=tuple(prompt)), sampling) for prompt in prompts]
+        answering = [say(engine, Prompt("", tokens=tuple(prompt)), sampling) for prompt in prompts]
         try:
-            return [text for text, _ in await asyncio.gather(*asked)]
+            return [text for text, _ in await asyncio.gather(*answering)]
         finally:
             await engine.close()
 

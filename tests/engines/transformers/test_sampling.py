@@ -38,8 +38,8 @@ def test_a_row_is_drawn_as_by_itself(seed: int) -> None:
     numbers = [Sampler(Sampling(seed=seed)).draw()] * len(samplers)
     settings = np.array(
         [
-            (one.temperature, one.top_k, one.top_p, np.log(one.min_p), number, 0)
-            for one, number in zip(samplers, numbers, strict=True)
+            (sampler.temperature, sampler.top_k, sampler.top_p, np.log(sampler.min_p), number, 0)
+            for sampler, number in zip(samplers, numbers, strict=True)
         ],
         np.float32,
     )
@@ -59,12 +59,12 @@ def test_rows_are_masked_by_their_bits_and_closing_tokens_get_their_bonus() -> N
     bits = rng.integers(-(2**31), 2**31, (4, -(-WIDTH // 32)), dtype=np.int32)
     bonus = rng.normal(0, 1, (2, WIDTH)).astype(np.float32)
     kinds = np.array([UNMASKED, MASKED, FIRST_QUOTE, FIRST_QUOTE + 1], np.int32)
-    found = torch.from_numpy(logits.copy())
-    apply_masks(found, torch.from_numpy(bits), torch.from_numpy(kinds), torch.from_numpy(bonus))
+    masked = torch.from_numpy(logits.copy())
+    apply_masks(masked, torch.from_numpy(bits), torch.from_numpy(kinds), torch.from_numpy(bonus))
     allowed = np.unpackbits(bits.view(np.uint8), axis=1, bitorder="little")[:, :WIDTH].astype(bool)
     added = logits + np.stack([np.zeros(WIDTH), np.zeros(WIDTH), *bonus])
-    assert np.array_equal(found[0].numpy(), logits[0])
-    assert np.allclose(found[1:].numpy(), np.where(allowed, added, -np.inf)[1:])
+    assert np.array_equal(masked[0].numpy(), logits[0])
+    assert np.allclose(masked[1:].numpy(), np.where(allowed, added, -np.inf)[1:])
 
 
 def _fields(sampling: Sampling) -> dict[str, Any]:

@@ -24,9 +24,9 @@ def test_a_conversation_without_a_name_is_known_by_how_it_begins() -> None:
 
 
 def test_the_client_s_name_for_it_counts_before_anything_else() -> None:
-    named = [replace(item, affinity="s") for item in (FIRST, later(FIRST), replace(FIRST, tools=(), session="other"))]
-    assert len({affinity_id(item) for item in named}) == 1
-    assert affinity_id(replace(FIRST, session="s")) == affinity_id(named[0]) != affinity_id(FIRST)
+    requests = [replace(item, affinity="s") for item in (FIRST, later(FIRST), replace(FIRST, tools=(), session="other"))]
+    assert len({affinity_id(item) for item in requests}) == 1
+    assert affinity_id(replace(FIRST, session="s")) == affinity_id(requests[0]) != affinity_id(FIRST)
 
 
 def test_callers_with_different_keys_never_share_one() -> None:
@@ -37,9 +37,9 @@ def test_callers_with_different_keys_never_share_one() -> None:
 
 
 def test_it_can_be_sent_in_a_header_whatever_the_conversation_is_called() -> None:
-    found = affinity_id(replace(FIRST, affinity="ü\r\nx-evil: 1\ud800"))
-    assert len(found) == 32
-    assert int(found, 16)
+    id = affinity_id(replace(FIRST, affinity="ü\r\nx-evil: 1\ud800"))
+    assert len(id) == 32
+    assert int(id, 16)
 
 
 def test_a_text_is_known_by_its_beginning() -> None:

@@ -81,10 +81,10 @@ async def test_a_short_wait_that_an_upstream_asks_for_is_kept() -> None:
 
 
 async def test_a_server_that_is_down_is_unavailable() -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
         with pytest.raises(Unavailable, match="cannot be reached") as caught:
-            await ask(f"http://127.0.0.1:{taken.getsockname()[1]}")
+            await ask(f"http://127.0.0.1:{listener.getsockname()[1]}")
     assert "very-secret" not in str(caught.value)
 
 

@@ -20,9 +20,9 @@ class Clock:
 
 
 def chosen(replicas: Replicas, session: str = "", tried: tuple[Replica, ...] = ()) -> Replica:
-    found = replicas.choose(session, tried)
-    assert found is not None
-    return found
+    replica = replicas.choose(session, tried)
+    assert replica is not None
+    return replica
 
 
 def states(replicas: Replicas) -> list[str]:
@@ -81,13 +81,13 @@ def test_what_a_client_asks_for_takes_no_server_away() -> None:
     assert set(states(replicas)) == {"up"}
 
 
-@pytest.mark.parametrize(("asked", "left"), [(None, 1.0), (7.0, 7.0), (1e6, 60.0)])
-def test_a_busy_server_is_left_alone_for_as_long_as_it_asks_within_bounds(asked: float | None, left: float) -> None:
+@pytest.mark.parametrize(("seconds", "pause"), [(None, 1.0), (7.0, 7.0), (1e6, 60.0)])
+def test_a_busy_server_is_left_alone_for_as_long_as_it_asks_within_bounds(seconds: float | None, pause: float) -> None:
     clock = Clock()
     replicas = Replicas(URLS[:2], clock)
     busy, other = replicas.all
-    replicas.note_failure(busy, Rejected("slow down", status=429, seconds=asked))
-    clock.now += left - 0.01
+    replicas.note_failure(busy, Rejected("slow down", status=429, seconds=seconds))
+    clock.now += pause - 0.01
     assert (states(replicas), chosen(replicas)) == (["busy", "up"], other)
     clock.now += 0.02
     assert states(replicas) == ["up", "up"]

@@ -33,15 +33,15 @@ def folder(tmp_path: Path) -> Path:
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("".join(json.dumps(row) + "\n" for row in rows))
 
-    asked = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Buy a pen."}]]
-    write("BFCL_v4_simple_python", {"id": "simple_python_0", "question": asked, "function": [FUNCTION]})
+    questions = [[{"role": "system", "content": "Be brief."}, {"role": "user", "content": "Buy a pen."}]]
+    write("BFCL_v4_simple_python", {"id": "simple_python_0", "question": questions, "function": [FUNCTION]})
     write(
         "possible_answer/BFCL_v4_simple_python", {"id": "simple_python_0", "ground_truth": [{"shop.buy": {"price": [1.5, ""]}}]}
     )
-    write("BFCL_v4_irrelevance", {"id": "irrelevance_0", "question": asked, "function": [FUNCTION]})
-    write("BFCL_v4_live_relevance", {"id": "live_relevance_0", "question": asked, "function": [FUNCTION]})
-    said = [[{"role": "user", "content": "List it."}], [], [{"role": "user", "content": "Sort it."}]]
-    row = {"id": "multi_turn_miss_func_0", "question": said, "initial_config": {"GorillaFileSystem": {}}}
+    write("BFCL_v4_irrelevance", {"id": "irrelevance_0", "question": questions, "function": [FUNCTION]})
+    write("BFCL_v4_live_relevance", {"id": "live_relevance_0", "question": questions, "function": [FUNCTION]})
+    questions = [[{"role": "user", "content": "List it."}], [], [{"role": "user", "content": "Sort it."}]]
+    row = {"id": "multi_turn_miss_func_0", "question": questions, "initial_config": {"GorillaFileSystem": {}}}
     write(
         "BFCL_v4_multi_turn_miss_func",
         {**row, "involved_classes": ["GorillaFileSystem"], "missed_function": {"1": ["sort"]}},

@@ -27,9 +27,9 @@ def test_what_is_written_in_any_format_is_found_by_the_chain(case: dict[str, Any
         right = right[: format.calls.most]
     text = write(format, right) if right else "There is no function for that."
     for chain in (None, DETECTORS, (detector,)):
-        found = find_calls(text, tools, chain)
-        assert ast_eq(found.calls, right), (chain, found)
-        assert (found.fallback, found.content) == ((True, "") if right else (False, text))
+        parsed = find_calls(text, tools, chain)
+        assert ast_eq(parsed.calls, right), (chain, parsed)
+        assert (parsed.fallback, parsed.content) == ((True, "") if right else (False, text))
     assert len(right) < len(case["gold"]) or ast_eq_any(right, case["possible"])
 
 

@@ -31,7 +31,7 @@ def test_a_case_is_read():
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "complaint"),
     [
         ({"id": ""}, "case.id: is required"),
         ({"expect": "some"}, "case.expect: expected one of calls, no_call"),
@@ -43,8 +43,8 @@ def test_a_case_is_read():
         ({"question": "?"}, "question"),
     ],
 )
-def test_what_is_wrong_with_a_case_is_said(change: dict[str, Any], said: str):
-    with pytest.raises(UsageError, match=said):
+def test_what_is_wrong_with_a_case_is_said(change: dict[str, Any], complaint: str):
+    with pytest.raises(UsageError, match=complaint):
         read_case({**CASE, **change})
 
 

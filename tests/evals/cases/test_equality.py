@@ -10,7 +10,7 @@ from callsmith.evals.cases.equality import ast_eq, ast_eq_any
 
 @pytest.mark.req("R198")
 @pytest.mark.parametrize(
-    ("made", "is_equal"),
+    ("rows", "is_equal"),
     [
         ([("add", {"a": 1, "b": 2}), ("neg", {"x": 3})], True),
         ([("neg", {"x": 3}), ("add", {"b": 2, "a": 1})], True),  # neither calls nor keys have an order
@@ -23,9 +23,9 @@ from callsmith.evals.cases.equality import ast_eq, ast_eq_any
         ([("sum", {"a": 1, "b": 2}), ("neg", {"x": 3})], False),
     ],
 )
-def test_calls_are_equal_if_names_and_arguments_are(made: list[tuple[str, Any]], is_equal: bool):
+def test_calls_are_equal_if_names_and_arguments_are(rows: list[tuple[str, Any]], is_equal: bool):
     right = [Call("add", {"a": 1, "b": 2}), Call("neg", {"x": 3})]
-    assert ast_eq([Call(*item) for item in made], right) is is_equal
+    assert ast_eq([Call(*item) for item in rows], right) is is_equal
 
 
 def test_truth_is_no_number_and_a_whole_number_is_the_same_with_a_point():

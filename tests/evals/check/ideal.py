@@ -38,12 +38,12 @@ class IdealModel:
         if request.output is not None:
             return [Text(json.dumps({"city": "Paris", "degrees": 17, "sky": "cloudy"})), Stopped("stop", usage)]
         if question.startswith("Write a story"):
-            said = "one two three four five six seven eight"[: request.sampling.max_tokens or 0]
-            return [Text(said), Stopped("length", usage)]
-        said = next(
+            reply = "one two three four five six seven eight"[: request.sampling.max_tokens or 0]
+            return [Text(reply), Stopped("length", usage)]
+        reply = next(
             (words for key, words in _WORDS.items() if any(key in message.content for message in request.messages)), "Hello!"
         )
-        return [Text(said[:3]), Text(said[3:]), Stopped("stop", usage)]
+        return [Text(reply[:3]), Text(reply[3:]), Stopped("stop", usage)]
 
 
 def instance(schema: Any, definitions: Any = None) -> Any:
@@ -57,7 +57,7 @@ def instance(schema: Any, definitions: Any = None) -> Any:
         return instance(schema["anyOf"][-1], definitions)
     match schema.get("type"):
         case "object":
-            return {key: instance(one, definitions) for key, one in schema.get("properties", {}).items()}
+            return {key: instance(value, definitions) for key, value in schema.get("properties", {}).items()}
         case "array":
             return [instance(schema["items"], definitions)] * schema.get("minItems", 1)
         case "string":

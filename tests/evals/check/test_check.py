@@ -36,9 +36,9 @@ async def test_a_server_that_is_right_is_said_to_be() -> None:
     assert len({finding.probe.name for finding in report.findings}) == len(known_probes()) >= 60
 
 
-def without_calls(asked: dict[str, Any], body: bytes) -> bytes:
+def without_calls(request: dict[str, Any], body: bytes) -> bytes:
     """As a server that passes on what the model writes."""
-    if asked.get("stream") or not asked.get("tools") or b'"tool_calls"' not in body:
+    if request.get("stream") or not request.get("tools") or b'"tool_calls"' not in body:
         return body
     answer = json.loads(body)
     message = answer["choices"][0]["message"]
@@ -48,8 +48,8 @@ def without_calls(asked: dict[str, Any], body: bytes) -> bytes:
     return json.dumps(answer).encode()
 
 
-def always_calls(asked: dict[str, Any], body: bytes) -> bytes:
-    if asked.get("stream") or "tools" not in asked or asked.get("tool_choice") != "none":
+def always_calls(request: dict[str, Any], body: bytes) -> bytes:
+    if request.get("stream") or "tools" not in request or request.get("tool_choice") != "none":
         return body
     answer = json.loads(body)
     function = {"name": "get_weather", "arguments": '{"city": "Paris"}'}
@@ -59,7 +59,7 @@ def always_calls(asked: dict[str, Any], body: bytes) -> bytes:
 
 def fails_on(key: str, status: int, text: bytes = b'{"error": {}}') -> Fault:
     """As a server that does not get on with a request in which this stands."""
-    return lambda asked, body: (status, text) if re.search(key, json.dumps(asked)) else body
+    return lambda request, body: (status, text) if re.search(key, json.dumps(request)) else body
 
 
 FAULTS: dict[str, tuple[Fault, set[str]]] = {
@@ -90,7 +90,7 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
     "calls in the text": (without_calls, {"calls.read", "choices.required", "choices.named", "calls.stream_is_whole"}),
     "calls all the same": (always_calls, {"choices.none"}),
     "crashes on no JSON": (
-        lambda asked, body: (500, b"<html>") if len(asked) == 1 and b"error" in body else body,
+        lambda request, body: (500, b"<html>") if len(request) == 1 and b"error" in body else body,
         {"errors.no_json"},
     ),
     "crashes on a bad schema": (fails_on("objekt", 500), {"errors.schema"}),
@@ -153,8 +153,8 @@ async def test_what_a_model_does_not_do_is_no_fault_of_the_server() -> None:
 async def test_rates_are_told_where_a_fault_comes_now_and_then() -> None:
     times = iter(range(99))
 
-    def now_and_then(asked: dict[str, Any], body: bytes) -> bytes:
-        return body.replace(b'"role":"assistant"', b'"role":"user"') if "chat" in asked["path"] and next(times) % 2 else body
+    def now_and_then(request: dict[str, Any], body: bytes) -> bytes:
+        return body.replace(b'"role":"assistant"', b'"role":"user"') if "chat" in request["path"] and next(times) % 2 else body
 
     report = await checked(Faulty(application(), now_and_then), dialects=["chat"], only=["answers.whole"], repeat=4)
     (finding,) = report.findings
@@ -164,15 +164,15 @@ async def test_rates_are_told_where_a_fault_comes_now_and_then() -> None:
 
 async def test_reports_say_the_same_in_every_form() -> None:
     report = await checked(Faulty(application(), FAULTS["no id"][0]), dialects=["chat"], only=["calls.*", "answers.*"])
-    found = reports.as_json(report)
-    wrong = [finding for finding in found["findings"] if finding["verdict"] == "wrong"]
+    document = reports.as_json(report)
+    wrong = [finding for finding in document["findings"] if finding["verdict"] == "wrong"]
     assert wrong and all(item["reason"] and item["exchanges"][0]["sent"]["model"] == "ideal" for item in wrong)
     suite = ElementTree.fromstring(reports.as_junit(report))
     assert int(suite.get("failures", "0")) == len(wrong) == len(suite.findall("testcase/failure"))
     assert len(suite.findall("testcase")) == len(report.findings)
     card = reports.markdown(report)
     assert all(f"| ✗ | `{item['name'].removeprefix('chat.')}` | chat |" in card for item in wrong)
-    assert f"| Chat Completions | {found['counts']['right']} | {len(wrong)} |" in card
+    assert f"| Chat Completions | {document['counts']['right']} | {len(wrong)} |" in card
 
 
 async def test_nobody_there_and_wrong_names_are_said_so() -> None:

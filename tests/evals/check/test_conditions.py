@@ -46,15 +46,15 @@ async def test_an_address_without_a_path_gets_the_version() -> None:
 
 @pytest.mark.parametrize("path", ["/v1/models", "/v1/chat/completions"])
 async def test_a_server_that_wants_a_key_is_not_checked_without(path: str) -> None:
-    def locked(asked: dict[str, Any], body: bytes) -> bytes | tuple[int, bytes]:
-        return (401, b'{"error": {"message": "no key"}}') if asked["path"] == path else body
+    def locked(request: dict[str, Any], body: bytes) -> bytes | tuple[int, bytes]:
+        return (401, b'{"error": {"message": "no key"}}') if request["path"] == path else body
 
     with pytest.raises(ModelError, match="--key"):
         await checked(Faulty(application(), locked))
 
 
 async def test_a_server_that_is_loading_is_said_to_be() -> None:
-    loading: Fault = lambda asked, body: (503, b'{"error": "Loading model"}') if "models" in asked["path"] else body  # noqa: E731
+    loading: Fault = lambda request, body: (503, b'{"error": "Loading model"}') if "models" in request["path"] else body  # noqa: E731
     with pytest.raises(ModelError, match="Loading model"):
         await checked(Faulty(application(), loading))
 
@@ -133,7 +133,7 @@ _OPEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
 
 
 @pytest.mark.parametrize(
-    ("said", "finish", "verdict"),
+    ("content", "finish", "verdict"),
     [
         ('{"city": "Par', "length", "weak"),
         ('{"city": "Paris"}.json\n{"city": "Par', "length", "wrong"),
@@ -143,8 +143,8 @@ _OPEN = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Par'
         ("In Paris the", "length", "wrong"),
     ],
 )
-async def test_a_required_call_that_is_cut_is_no_fault_and_prose_is_one(said: str, finish: str, verdict: str) -> None:
-    message = json.dumps({"message": {"role": "assistant", "content": said}, "finish_reason": finish})
+async def test_a_required_call_that_is_cut_is_no_fault_and_prose_is_one(content: str, finish: str, verdict: str) -> None:
+    message = json.dumps({"message": {"role": "assistant", "content": content}, "finish_reason": finish})
     fault: Fault = lambda _, body: f'{{"choices": [{message}]}}'.encode()  # noqa: E731
     report = await checked(Faulty(application(), fault), model="ideal", dialects=["chat"], only=["choices.required"])
     assert [finding.verdict for finding in report.findings] == [verdict]
@@ -166,9 +166,9 @@ class _Cut(IdealModel):
 )
 async def test_a_call_of_the_model_that_is_cut_is_no_fault(events: list[ModelEvent]) -> None:
     def as_text(
-        asked: dict[str, Any], body: bytes
+        request: dict[str, Any], body: bytes
     ) -> bytes:  # as servers do that show in a whole answer what they could not read
-        answer = {} if asked.get("stream") else json.loads(body)
+        answer = {} if request.get("stream") else json.loads(body)
         if "choices" in answer:
             answer["choices"][0]["message"] = {"role": "assistant", "content": _OPEN}
         return json.dumps(answer).encode() if "choices" in answer else body
@@ -180,15 +180,15 @@ async def test_a_call_of_the_model_that_is_cut_is_no_fault(events: list[ModelEve
 
 
 async def test_a_whole_answer_is_asked_for_in_so_many_words() -> None:
-    asked = list[dict[str, Any]]()
+    bodies = list[dict[str, Any]]()
 
     def streams_by_default(body: dict[str, Any], answer: bytes) -> bytes:
-        asked.append(body)
+        bodies.append(body)
         return answer if "stream" in body or "model" not in body else b'data: {"object": "a stream"}\n\n'
 
     report = await checked(Faulty(application(), streams_by_default), only=["answers.*"])
     assert not report.of("wrong")
-    streams = {(item["path"], item["stream"]) for item in asked if "model" in item}
+    streams = {(item["path"], item["stream"]) for item in bodies if "model" in item}
     assert len(streams) == 2 * len(report.dialects)
 
 
@@ -202,8 +202,8 @@ class _Bare(IdealModel):
     """Writes its calls as JSON without markers."""
 
     async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
-        said = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
-        yield Text(said if request.tools and request.choice.mode != "required" else "Hello!")
+        text = '{"name": "get_weather", "arguments": {"city": "Paris"}}'
+        yield Text(text if request.tools and request.choice.mode != "required" else "Hello!")
         yield Stopped("stop", Usage(prompt=20, completion=7))
 
 
@@ -227,8 +227,8 @@ async def test_a_model_that_stops_before_the_limit_is_no_fault() -> None:
 
 @pytest.mark.parametrize(("dialect", "verdict"), [("chat", "skipped"), ("anthropic", "wrong")])
 async def test_servers_may_leave_roles_to_the_template_where_the_api_does_not_name_them(dialect: str, verdict: str) -> None:
-    taken: Fault = lambda _, body: (200, body) if b'"error"' in body else body  # noqa: E731
-    report = await checked(Faulty(application(), taken), dialects=[dialect], only=["errors.unknown_role"])
+    always_ok: Fault = lambda _, body: (200, body) if b'"error"' in body else body  # noqa: E731
+    report = await checked(Faulty(application(), always_ok), dialects=[dialect], only=["errors.unknown_role"])
     assert [finding.verdict for finding in report.findings] == [verdict]
 
 
@@ -253,9 +253,9 @@ def _heed_sigint() -> None:  # what runs in the background ignores it, and so do
 
 
 def test_ctrl_c_tells_what_was_found_so_far(tmp_path: Path) -> None:
-    found = tmp_path / "found.json"
+    report_file = tmp_path / "found.json"
     with served_apart(application(_Sleeping())) as url:
-        command = [sys.executable, "-m", "callsmith", "check", url, "--dialect", "chat", "--json", str(found)]
+        command = [sys.executable, "-m", "callsmith", "check", url, "--dialect", "chat", "--json", str(report_file)]
         with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, preexec_fn=_heed_sigint) as checking:
             assert checking.stdout is not None
             seen = ""
@@ -266,24 +266,24 @@ def test_ctrl_c_tells_what_was_found_so_far(tmp_path: Path) -> None:
             seen += checking.stdout.read()
     assert checking.returncode == 130, seen
     assert "interrupted" in seen
-    assert json.loads(found.read_text())["counts"]["right"] >= 4
+    assert json.loads(report_file.read_text())["counts"]["right"] >= 4
 
 
 async def test_only_the_probe_of_usage_asks_a_stream_to_count() -> None:
-    refusing: Fault = lambda asked, body: (422, b'{"detail": "stream_options"}') if "stream_options" in asked else body  # noqa: E731
+    refusing: Fault = lambda request, body: (422, b'{"detail": "stream_options"}') if "stream_options" in request else body  # noqa: E731
     report = await checked(Faulty(application(), refusing), dialects=["chat"], only=["answers.*", "calls.*"])
     assert [finding.probe.name for finding in report.of("wrong")] == ["answers.usage_in_stream"]
 
 
 async def test_no_connection_is_used_twice() -> None:
-    inner, asked = application(), list[bytes]()
+    inner, headers = application(), list[bytes]()
 
     async def app(scope: Any, receive: Any, send: Any) -> None:
-        asked.append(dict(scope.get("headers", ())).get(b"connection", b""))
+        headers.append(dict(scope.get("headers", ())).get(b"connection", b""))
         await inner(scope, receive, send)
 
     await checked(app, dialects=["chat"], only=["answers.whole"])
-    assert {item for item in asked if item} == {b"close"} and len(asked) == 3
+    assert {item for item in headers if item} == {b"close"} and len(headers) == 3
 
 
 def test_a_proxy_is_known_by_its_answers() -> None:

@@ -62,7 +62,7 @@ async def test_tools_run_and_the_next_turn_begins_when_nothing_is_called(tmp_pat
     assert record.is_right
     assert record.steps == 5
     assert [item["name"] for item in record.calls] == ["ls", "sort", "ls"]
-    prompts = [asked.prompt.text for asked in engine.asked]
+    prompts = [request.prompt.text for request in engine.asked]
     assert "call 1" in prompts[1]
     assert "Sort it." not in prompts[1]
     assert "Sort it." in prompts[2]
@@ -81,7 +81,7 @@ async def test_a_turn_that_does_not_end_is_ended(tmp_path: Path):
     assert len(engine.asked) == MOST_STEPS + 1
 
 
-@pytest.mark.parametrize(("setup", "asked"), [("free", MOST_STEPS + 1), ("default", 20)])
-async def test_the_guards_of_a_model_count_only_where_the_setup_has_them(tmp_path: Path, setup: str, asked: int):
+@pytest.mark.parametrize(("setup", "requests"), [("free", MOST_STEPS + 1), ("default", 20)])
+async def test_the_guards_of_a_model_count_only_where_the_setup_has_them(tmp_path: Path, setup: str, requests: int):
     engine, _ = await hold(tmp_path, [call("ls")], setup, guards=("small",))
-    assert (len(engine.asked) > MOST_STEPS) == (asked > MOST_STEPS)
+    assert (len(engine.asked) > MOST_STEPS) == (requests > MOST_STEPS)

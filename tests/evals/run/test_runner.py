@@ -54,9 +54,9 @@ async def test_a_record_tells_what_was_written_and_what_became_of_it(tmp_path: P
 
 
 async def test_all_setups_of_a_case_are_asked_before_the_next_case(tmp_path: Path):
-    asked = model(*(["Hello"] * 4))
+    scripted_model = model(*(["Hello"] * 4))
     seen: list[tuple[str, str]] = []
-    runner = Runner(asked, SETUPS, Records(tmp_path), settings=ONE_AT_A_TIME)
+    runner = Runner(scripted_model, SETUPS, Records(tmp_path), settings=ONE_AT_A_TIME)
     await runner.run([case("one"), case("two")], lambda record: seen.append((record.case, record.setup)))
     assert seen == [(text, setup) for text in ("one", "two") for setup in SETUPS]
 
@@ -65,9 +65,9 @@ async def test_an_error_is_wrong_also_where_no_call_is_right(tmp_path: Path):
     replies = ["No.", Unavailable("gone"), written('{"a": 1}'), "Yes."]
     cases = [case("text", expect="no_call", calls=()), case("call", expect="no_call", calls=())]
     await Runner(model(*replies), SETUPS, Records(tmp_path), settings=ONE_AT_A_TIME).run(cases)
-    found = {(record.case, record.setup): record for record in read_records(tmp_path)}
-    assert [record.is_right for record in found.values()] == [True, False, False, True]
-    failed = found["text", "m/free-repaired"]
+    by_case = {(record.case, record.setup): record for record in read_records(tmp_path)}
+    assert [record.is_right for record in by_case.values()] == [True, False, False, True]
+    failed = by_case["text", "m/free-repaired"]
     assert "gone" in failed.error
     assert failed.error_type == "error"
 
@@ -84,9 +84,9 @@ async def test_a_run_that_was_stopped_goes_on_and_asks_again_only_what_failed(tm
     seen: list[Record] = []
     await Runner(again, SETUPS, Records(tmp_path), settings=ONE_AT_A_TIME).run(cases, seen.append)
     assert [(record.case, record.setup) for record in seen] == [("one", "m/free-repaired")]
-    found = read_records(tmp_path)
-    assert len(found) == 4
-    assert all(not record.error for record in found)
+    stored = read_records(tmp_path)
+    assert len(stored) == 4
+    assert all(not record.error for record in stored)
 
 
 async def test_a_case_that_was_changed_is_asked_again(tmp_path: Path):
@@ -133,9 +133,9 @@ async def test_a_case_that_takes_too_long_is_an_error_and_others_go_on_meanwhile
     stuck = Stuck()
     runner = Runner(stuck, {"m/default": NAMED["default"]}, Records(tmp_path), settings=RunSettings(seconds=0.2, concurrency=3))
     await runner.run([case(name) for name in ("one", "two", "three", "four")])
-    found = {record.case: record for record in read_records(tmp_path)}
-    assert "no answer within" in found["one"].error
-    assert not found["four"].error
+    by_case = {record.case: record for record in read_records(tmp_path)}
+    assert "no answer within" in by_case["one"].error
+    assert not by_case["four"].error
     assert stuck.most == 3
 
 

@@ -23,9 +23,9 @@ def model(*replies: str) -> LocalModel:
     return LocalModel(Scripted(replies, repeat=True), format_named("hermes"), Template(CHATML), traits)
 
 
-async def calls(written: str, setup: str) -> list[str]:
-    asked = set_up(model(written), NAMED[setup])
-    answer = await ask(asked, NAMED[setup].request([Message.user("1?")], [TOOL], Sampling(max_tokens=500)))
+async def calls(text: str, setup: str) -> list[str]:
+    set_up_model = set_up(model(text), NAMED[setup])
+    answer = await ask(set_up_model, NAMED[setup].request([Message.user("1?")], [TOOL], Sampling(max_tokens=500)))
     return [call.text for call in answer.calls]
 
 
@@ -43,8 +43,8 @@ async def test_without_repairs_a_call_must_be_valid_as_it_stands():
 @pytest.mark.parametrize(("setup", "is_held"), [("free", False), ("free-repaired", False), ("guarded", True), ("required", True)])
 async def test_setups_of_one_model_share_its_engine_and_differ_in_the_grammar(setup: str, is_held: bool):
     opened = model("Hello")
-    asked = set_up(opened, NAMED[setup])
-    await ask(asked, NAMED[setup].request([Message.user("1?")], [TOOL], Sampling()))
+    set_up_model = set_up(opened, NAMED[setup])
+    await ask(set_up_model, NAMED[setup].request([Message.user("1?")], [TOOL], Sampling()))
     assert isinstance(opened.engine, Scripted)
     assert (opened.engine.asked[-1].grammar is not None) is is_held
 
@@ -85,9 +85,13 @@ async def test_tools_are_put_in_another_way_to_the_same_weights():
     opened = open_model("scripted:Hello")
     assert isinstance(opened, LocalModel)
     setup = Setup("mine", prompt="json-array", bias=5.0)
-    asked = set_up(opened, setup, partial(with_tool_prompt, opened, "scripted:Hello", Options()))
-    assert isinstance(asked, LocalModel)
-    assert (asked.engine, asked.traits.tool_prompt.name, asked.format.name) == (opened.engine, "json-array", "fenced-array")
+    set_up_model = set_up(opened, setup, partial(with_tool_prompt, opened, "scripted:Hello", Options()))
+    assert isinstance(set_up_model, LocalModel)
+    assert (set_up_model.engine, set_up_model.traits.tool_prompt.name, set_up_model.format.name) == (
+        opened.engine,
+        "json-array",
+        "fenced-array",
+    )
     assert opened.traits.tool_prompt.is_template
     assert setup.request([Message.user("1?")], [TOOL], Sampling()).call_bias == 5.0
     with pytest.raises(UsageError, match="runs here"):

@@ -42,12 +42,12 @@ def test_scores_are_told_by_group_and_an_error_is_never_right():
 
 
 def test_two_setups_are_compared_on_the_same_cases_only():
-    found = compare([*RESULTS, *records("m/required", "multiple", "++")], "free", "required")
-    assert found.overall.n == 8
-    assert found.gains == ("simple_python_2",)
-    assert found.losses == ("irrelevance_0", "irrelevance_1", "irrelevance_2")
-    assert found.groups["irrelevance"].difference == -0.75
-    assert found.categories["simple_python"].p == 1.0
+    comparison = compare([*RESULTS, *records("m/required", "multiple", "++")], "free", "required")
+    assert comparison.overall.n == 8
+    assert comparison.gains == ("simple_python_2",)
+    assert comparison.losses == ("irrelevance_0", "irrelevance_1", "irrelevance_2")
+    assert comparison.groups["irrelevance"].difference == -0.75
+    assert comparison.categories["simple_python"].p == 1.0
 
 
 def test_a_case_that_was_changed_is_another_case():
@@ -83,5 +83,5 @@ def test_a_group_and_a_category_of_the_same_name_are_both_told():
         for name in ("irrelevance", "live_irrelevance")
         for record in records(setup, name, "+-")
     ]
-    shown = [(row[0], row[1]) for row in comparison_table(compare(rows, "a", "b"))[1]]
-    assert shown == [("all", "4"), ("irrelevance (group)", "4"), ("irrelevance", "2"), ("live_irrelevance", "2")]
+    rows_shown = [(row[0], row[1]) for row in comparison_table(compare(rows, "a", "b"))[1]]
+    assert rows_shown == [("all", "4"), ("irrelevance (group)", "4"), ("irrelevance", "2"), ("live_irrelevance", "2")]

@@ -12,14 +12,17 @@ from callsmith.evals.scores.statistics import Paired, Share
     [(81, 263, 0.2553, 0.3662), (15, 148, 0.0624, 0.1605), (0, 20, 0.0, 0.1611), (1, 29, 0.0061, 0.1718)],
 )
 def test_wilsons_interval_is_the_published_one(right: int, n: int, low: float, high: float):
-    found = Share(right, n).interval
-    assert (round(found[0], 4), round(found[1], 4)) == (low, high)  # Newcombe 1998, two-sided intervals for the single proportion
+    interval = Share(right, n).interval
+    assert (round(interval[0], 4), round(interval[1], 4)) == (
+        low,
+        high,
+    )  # Newcombe 1998, two-sided intervals for the single proportion
 
 
 @pytest.mark.parametrize(("counts", "low", "high"), [((36, 2, 12, 0), 0.0569, 0.3404), ((1, 1, 7, 12), 0.0256, 0.5069)])
 def test_the_interval_of_a_paired_difference_is_the_published_one(counts: tuple[int, ...], low: float, high: float):
-    found = Paired(*counts).interval  # Newcombe 1998, method 10; Fagerland, Lydersen and Laake 2014
-    assert (round(found[0], 4), round(found[1], 4)) == (low, high)
+    interval = Paired(*counts).interval  # Newcombe 1998, method 10; Fagerland, Lydersen and Laake 2014
+    assert (round(interval[0], 4), round(interval[1], 4)) == (low, high)
 
 
 def test_exchanging_the_two_turns_the_difference_round():

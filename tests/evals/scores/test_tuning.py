@@ -43,8 +43,8 @@ def expects(records: Iterable[Record]) -> dict[str, Expect]:
 
 def threshold(*rows: tuple[str, float, bool]) -> tuple[float | None, float]:
     records = [record(str(number), category, score, is_right) for number, (category, score, is_right) in enumerate(rows)]
-    found, value = best_threshold(records, expects(records))
-    return found, float(value)
+    best, value = best_threshold(records, expects(records))
+    return best, float(value)
 
 
 def test_the_threshold_is_in_the_middle_between_what_is_to_be_called_and_what_is_not():
@@ -91,11 +91,16 @@ def test_below_the_threshold_nothing_is_called_and_what_failed_stays_wrong():
     low, high, silent = record("a", "simple_python", -1.0), record("b", "simple_python", 0.0), record("c", "irrelevance", -1.0)
     failed = Record("d", "irrelevance", "m/json", "d", error="gone", error_type="error")
     records = [low, high, silent, failed]
-    found = {item.case: item for item in at_threshold(records, 0.0, expects(records))}
-    assert (found["a"].is_right, found["a"].calls, found["a"].error_type, found["a"].is_equal) == (False, (), "no_call", False)
-    assert found["b"] == high
-    assert (found["c"].is_right, found["c"].valid, found["c"].error_type) == (True, 0, "")
-    assert not found["d"].is_right
+    by_case = {item.case: item for item in at_threshold(records, 0.0, expects(records))}
+    assert (by_case["a"].is_right, by_case["a"].calls, by_case["a"].error_type, by_case["a"].is_equal) == (
+        False,
+        (),
+        "no_call",
+        False,
+    )
+    assert by_case["b"] == high
+    assert (by_case["c"].is_right, by_case["c"].valid, by_case["c"].error_type) == (True, 0, "")
+    assert not by_case["d"].is_right
 
 
 def ids(half: Half) -> Iterator[str]:
@@ -119,15 +124,15 @@ def test_the_way_is_chosen_on_one_half_and_reported_on_the_other(tmp_path: Path)
     found_in = [("simple_python", 1.0), ("irrelevance", -1.0)]
     output = [("simple_python", -0.5), ("irrelevance", -2.0)]
     records = {"template": TEMPLATE, "json": way("json", tuning=found_in, held_out=output)}
-    found = choose(records, expects(TEMPLATE))
-    assert (found.best.prompt, found.best.threshold, found.best.value) == ("json", 0.0, 1.0)
-    assert (found.tuned_on, found.held_out) == (2, 2)
-    shown = found.shares(found.best)
-    assert (shown["right calls"].right, shown["left alone"].right, shown["irrelevance"].n) == (0, 1, 1)
-    (compared,) = against_template(found)
+    tuning = choose(records, expects(TEMPLATE))
+    assert (tuning.best.prompt, tuning.best.threshold, tuning.best.value) == ("json", 0.0, 1.0)
+    assert (tuning.tuned_on, tuning.held_out) == (2, 2)
+    best_shares = tuning.shares(tuning.best)
+    assert (best_shares["right calls"].right, best_shares["left alone"].right, best_shares["irrelevance"].n) == (0, 1, 1)
+    (compared,) = against_template(tuning)
     assert (compared.first, compared.second, len(compared.gains), len(compared.losses)) == ("m/template", "m/json", 1, 1)
-    assert list(preset_lines(found)) == ['tool_prompt = "json"', "threshold = 0.0", "auto_guarded = true"]
-    text = write_tuning(tmp_path, "m", found).read_text()
+    assert list(preset_lines(tuning)) == ['tool_prompt = "json"', "threshold = 0.0", "auto_guarded = true"]
+    text = write_tuning(tmp_path, "m", tuning).read_text()
     assert "0.0 % (0.0–79.3) of 1" in text
     assert "m/json against m/template" in text
     assert (tmp_path / "m.json").is_file()
@@ -151,5 +156,5 @@ def test_each_half_needs_both_kinds():
 
 
 def test_cases_of_ones_own_are_grouped_by_their_category_and_kind():
-    found = shares([record("a", "mine", 1.0), record("b", "mine", 1.0)], {"a": "calls", "b": "no_call"})
-    assert list(found) == ["right calls", "left alone", "mine", "mine, nothing to call"]
+    by_name = shares([record("a", "mine", 1.0), record("b", "mine", 1.0)], {"a": "calls", "b": "no_call"})
+    assert list(by_name) == ["right calls", "left alone", "mine", "mine, nothing to call"]

@@ -51,10 +51,10 @@ def answers(format: Format, count: int = 42) -> Iterator[Answer]:
             schema = {"type": "object", "properties": {key: schema for key, (_, schema) in filled.items()}}
             tools.append(Tool(NAMES[index], "", schema))
             calls.append(Call(NAMES[index], {key: value for key, (value, _) in filled.items()}, f"{index}".rjust(9, "a")))
-        said = "So it is (as I said), for now." if number % 2 else ""
+        text = "So it is (as I said), for now." if number % 2 else ""
         thought = "First, look\nat it." if format.thinks and number % 3 == 1 else ""
         expected = [(call.name, dict(call.arguments)) for call in calls]
-        yield Answer(write(format, calls, text=said, thought=thought), tools, expected, said, thought)
+        yield Answer(write(format, calls, text=text, thought=thought), tools, expected, text, thought)
 
 
 def parts_of(events: list[ModelEvent]) -> tuple[list[tuple[str, dict[str, Any]]], str, str]:

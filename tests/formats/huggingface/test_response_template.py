@@ -82,18 +82,18 @@ def template(calls: dict[str, Any], **fields: Any) -> dict[str, Any]:
 def test_a_template_of_every_shape_is_read_as_a_format_that_keeps_the_laws(shape: str) -> None:
     calls, text = SAMPLES[shape]
     format = format_from_response_template(template(calls, content={"close": "<eot>"}))
-    found = parse(format, f"Well.{text}<eot>", [Tool("dig", "", {"type": "object", "properties": {"n": {"type": "integer"}}})])
-    assert [(call.name, dict(call.arguments)) for call in found.calls] == [("dig", {"n": 3})]
-    assert found.content == "Well."
+    parsed = parse(format, f"Well.{text}<eot>", [Tool("dig", "", {"type": "object", "properties": {"n": {"type": "integer"}}})])
+    assert [(call.name, dict(call.arguments)) for call in parsed.calls] == [("dig", {"n": 3})]
+    assert parsed.content == "Well."
     assert not check(format, 12)
 
 
 def test_reasoning_and_framed_text_are_read() -> None:
     reasoning = {"open": "<hm>", "close_pattern": r"</hm>\s*"}
-    said = {"open": ["<say>", "<say loud>"], "close": ["</say>", "<eot>"]}
-    format = format_from_response_template(template(SAMPLES["an object"][0], thinking=reasoning, content=said))
-    found = parse(format, "<hm>\nlook\n</hm>\n\n<say loud>Hello</say>" + SAMPLES["an object"][1], [Tool("dig")])
-    assert (found.reasoning, found.content, len(found.calls)) == ("look", "Hello", 1)
+    framing = {"open": ["<say>", "<say loud>"], "close": ["</say>", "<eot>"]}
+    format = format_from_response_template(template(SAMPLES["an object"][0], thinking=reasoning, content=framing))
+    parsed = parse(format, "<hm>\nlook\n</hm>\n\n<say loud>Hello</say>" + SAMPLES["an object"][1], [Tool("dig")])
+    assert (parsed.reasoning, parsed.content, len(parsed.calls)) == ("look", "Hello", 1)
 
 
 def test_reasoning_that_the_prompt_opens_is_found_by_its_closer() -> None:
@@ -105,7 +105,7 @@ def test_reasoning_that_the_prompt_opens_is_found_by_its_closer() -> None:
 
 
 @pytest.mark.parametrize(
-    ("spec", "named"),
+    ("spec", "complaint"),
     [
         ({"fields": {"content": {}}}, "no `tool_calls`"),
         ({"version": 2, "fields": {}}, "version 2"),
@@ -135,8 +135,8 @@ def test_reasoning_that_the_prompt_opens_is_found_by_its_closer() -> None:
         ([], "expected an object, got an array"),
     ],
 )
-def test_what_is_wrong_or_cannot_be_expressed_is_named(spec: Any, named: str) -> None:
-    with pytest.raises(UsageError, match=named):
+def test_what_is_wrong_or_cannot_be_expressed_is_named(spec: Any, complaint: str) -> None:
+    with pytest.raises(UsageError, match=complaint):
         format_from_response_template(spec)
 
 
@@ -144,8 +144,8 @@ def test_the_template_in_a_tokenizers_settings_is_found() -> None:
     spec = template(SAMPLES["elements"][0])
     assert format_from_tokenizer_config(json.dumps({"eos_token": "<eot>", "response_template": spec})).calls.values == RAW
     assert format_from_tokenizer_config(json.dumps(spec)).calls.values == RAW
-    for text, named in (("{}", "no response_template"), ("{", "not JSON"), ("[]", "an object")):
-        with pytest.raises(UsageError, match=named):
+    for text, complaint in (("{}", "no response_template"), ("{", "not JSON"), ("[]", "an object")):
+        with pytest.raises(UsageError, match=complaint):
             format_from_tokenizer_config(text)
 
 
@@ -172,12 +172,12 @@ def test_the_round_trip_reads_the_outputs_of_models_that_write_as_the_format_doe
         again = format_from_response_template(format_to_response_template(case.format, ANCHOR).template, case.format.name)
         others = {part for part in case.format.parts if isinstance(part, Calls)} - {case.format.calls}
         alone = replace(case.format, parts=tuple(part for part in case.format.parts if part not in others))
-        by_itself, expected, found = (
+        by_itself, expected, actual = (
             parts_of(read(item, case.row["output"], case.tools, case.opened)) for item in (alone, case.format, again)
         )
         if by_itself == expected:
             tried += 1
-            differing[case.format.name] += found != expected
+            differing[case.format.name] += actual != expected
     assert tried > 300 and +differing == besides
 
 
@@ -210,7 +210,7 @@ JUNK: tuple[Any, ...] = (
 def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The paths to all that stands in a value."""
     inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(place for key, one in inner for place in places(one, (*path, key)))]
+    return [path, *(place for key, item in inner for place in places(item, (*path, key)))]
 
 
 @pytest.mark.generated

@@ -71,10 +71,10 @@ def test_a_tokenizer_saves_and_uses_the_template_that_we_write_and_we_read_what_
 
 def shipped() -> dict[str, dict[str, Any]]:
     """The templates in TRL's source. It is not imported, for it needs PyTorch and more."""
-    found = find_spec("trl")
-    if found is None or not found.submodule_search_locations:
+    package = find_spec("trl")
+    if package is None or not package.submodule_search_locations:
         return {}
-    source = (Path(found.submodule_search_locations[0]) / "chat_template_utils.py").read_text("utf-8")
+    source = (Path(package.submodule_search_locations[0]) / "chat_template_utils.py").read_text("utf-8")
     known: dict[str, Any] = {"_SUPPORTS_PARSE_RESPONSE_TOOLS": True}
     for statement in ast.parse(source).body:
         names = [target.id for target in getattr(statement, "targets", []) if isinstance(target, ast.Name)]
@@ -84,7 +84,7 @@ def shipped() -> dict[str, dict[str, Any]]:
                 exec(compile(ast.Module([statement], []), "trl", "exec"), known)
             except NameError:
                 continue  # a value that needs an import
-    return {name: one for name, one in known.items() if name.endswith("_template") and isinstance(one, dict)}
+    return {name: value for name, value in known.items() if name.endswith("_template") and isinstance(value, dict)}
 
 
 def test_every_template_that_trl_ships_is_read_alike() -> None:

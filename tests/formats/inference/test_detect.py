@@ -74,10 +74,10 @@ SHOW_NO_CALLS = ["HuggingFaceTB-SmolLM3-3B", "LFM2-8B-A1B", "LFM2.5-Instruct", "
 @needs_corpus
 @pytest.mark.parametrize(("name", "format"), [(name, format) for format, spoken in SPOKEN.items() for name in spoken])
 def test_the_format_is_found_by_what_the_template_writes(name: str, format: str) -> None:
-    found = detect(template(name), formats().values())
-    assert found is not None
-    assert found.format.name == format
-    assert (found.found, found.repairs) == (len(CALLS), 0)
+    evidence = detect(template(name), formats().values())
+    assert evidence is not None
+    assert evidence.format.name == format
+    assert (evidence.found, evidence.repairs) == (len(CALLS), 0)
 
 
 @needs_corpus
@@ -95,6 +95,6 @@ def test_of_formats_that_read_the_same_the_one_wins_that_writes_it_so() -> None:
     item = "[TOOL_CALLS]{{ call.function.name }}[ARGS]{{ call.function.arguments | tojson }}"
     calls = "{% for call in m.tool_calls or [] %}" + item + "{% endfor %}"
     source = "{{ tools | tojson }}{% for m in messages %}{{ m.content or '' }}" + calls + "{% endfor %}"
-    found = detect(Template(source), formats().values())
-    assert found is not None
-    assert found.format.name == "mistral-args"
+    evidence = detect(Template(source), formats().values())
+    assert evidence is not None
+    assert evidence.format.name == "mistral-args"

@@ -26,8 +26,8 @@ def found(text: str, *args, **kwargs) -> tuple[list[tuple[str, dict]], str]:
 @pytest.mark.req("R54")
 def test_a_call_inside_a_thought_is_found_and_the_thought_is_not_said():
     raw = '<think>Let me check.\n<tool_call>{"name":"get_time","arguments":{}}</tool_call>\n</think>One moment.'
-    found, cleaned, fallback = find_calls(raw)
-    assert [(call.name, call.text) for call in found] == [("get_time", "{}")]
+    calls, cleaned, fallback = find_calls(raw)
+    assert [(call.name, call.text) for call in calls] == [("get_time", "{}")]
     assert cleaned == "One moment."
     assert fallback
 
@@ -35,16 +35,16 @@ def test_a_call_inside_a_thought_is_found_and_the_thought_is_not_said():
 @pytest.mark.req("R58")
 def test_the_chain_tells_calls_text_and_whether_it_found_any():
     assert find_calls("Hello.") == ((), "Hello.", False)
-    found, cleaned, fallback = find_calls('Sure.\n{"name": "get_weather", "arguments": {"city": "Paris"}}', [WEATHER])
-    assert found == (Call("get_weather", {"city": "Paris"}, "get_weather_0"),)
+    calls, cleaned, fallback = find_calls('Sure.\n{"name": "get_weather", "arguments": {"city": "Paris"}}', [WEATHER])
+    assert calls == (Call("get_weather", {"city": "Paris"}, "get_weather_0"),)
     assert (cleaned, fallback) == ("Sure.", True)
 
 
 @pytest.mark.req("R60")
 @pytest.mark.req("R197")
 def test_the_nine_letters_of_a_mistral_id_come_through():
-    found, _, _ = find_calls('[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "aB3dE6gH9"}]')
-    assert found[0].id == "aB3dE6gH9"
+    calls, _, _ = find_calls('[TOOL_CALLS] [{"name": "get_weather", "arguments": {"city": "Paris"}, "id": "aB3dE6gH9"}]')
+    assert calls[0].id == "aB3dE6gH9"
 
 
 @pytest.mark.req("R20")
@@ -79,9 +79,9 @@ def test_tags_bare_objects_and_fences_are_all_read(text: str):
     ids=["marked", "bare", "gemma", "plain"],
 )
 def test_the_chain_ends_in_plain_calls_and_never_says_a_thought(text: str, cleaned: str):
-    found, said, _ = find_calls(text, [WEATHER])
-    assert [(call.name, dict(call.arguments)) for call in found] == PARIS
-    assert said == cleaned
+    calls, content, _ = find_calls(text, [WEATHER])
+    assert [(call.name, dict(call.arguments)) for call in calls] == PARIS
+    assert content == cleaned
     assert find_calls("<think>Hm.</think>Just words (of course).", [WEATHER]) == ((), "Just words (of course).", False)
 
 
@@ -196,6 +196,6 @@ def test_reasoning_counts_only_where_no_call_stands_outside_and_not_at_all_witho
     ],
 )
 def test_markers_of_a_format_with_nothing_between_them_are_left_out(format: str, opened: str, closed: str):
-    written = write(format_named(format), [Call("get_weather", {"city": "Paris"}, "call_1")])
-    assert found(f"{opened}\n{closed}\n{written}\n{opened}{closed}", [format]) == (PARIS, "")
+    text = write(format_named(format), [Call("get_weather", {"city": "Paris"}, "call_1")])
+    assert found(f"{opened}\n{closed}\n{text}\n{opened}{closed}", [format]) == (PARIS, "")
     assert found(f"{opened}\n{closed}", [format]) == ([], "")

@@ -39,10 +39,10 @@ def made_of(item: str, *, open: str = "", between: str = "", close: str = "") ->
 
 
 def worked_out(template: Template) -> Format:
-    found = infer(template)
-    assert isinstance(found, Inferred), found
-    assert check(found.format) == []
-    return found.format
+    inferred = infer(template)
+    assert isinstance(inferred, Inferred), inferred
+    assert check(inferred.format) == []
+    return inferred.format
 
 
 def test_an_envelope_with_keys_of_its_own() -> None:
@@ -101,10 +101,10 @@ def test_a_template_that_shows_one_call_a_message_holds_the_model_to_one() -> No
         "{%- for message in messages %}",
         "{%- for message in messages %}{% if (message.tool_calls or []) | length > 1 %}{{ raise_exception('one') }}{% endif %}",
     )
-    found = infer(Template(refusing))
-    assert isinstance(found, Inferred)
-    assert found.format.calls.most == 1
-    assert any("one call a message" in note for note in found.notes)
+    inferred = infer(Template(refusing))
+    assert isinstance(inferred, Inferred)
+    assert inferred.format.calls.most == 1
+    assert any("one call a message" in note for note in inferred.notes)
 
 
 def test_a_template_without_calls_is_unclear() -> None:
@@ -152,9 +152,9 @@ def test_a_format_is_worked_out_that_reads_the_template_back(name: str) -> None:
 @needs_corpus
 @pytest.mark.parametrize("name", sorted(BEYOND))
 def test_what_is_beyond_it_is_said_with_reasons(name: str) -> None:
-    found = infer(template(name))
-    assert isinstance(found, Unclear)
-    assert found.reasons
+    inferred = infer(template(name))
+    assert isinstance(inferred, Unclear)
+    assert inferred.reasons
 
 
 @needs_corpus

@@ -35,8 +35,8 @@ def test_arguments_of_an_odd_shape_break_no_reader(nodes: tuple[Node, ...]) -> N
 
 
 def test_a_name_that_what_follows_it_cuts_off_is_found() -> None:
-    found = breaches(Calls("<call ", NAME, "_", ARGS, ">"))
-    assert "get_weather" in found[laws.ROUND_TRIP].text
+    breaches_found = breaches(Calls("<call ", NAME, "_", ARGS, ">"))
+    assert "get_weather" in breaches_found[laws.ROUND_TRIP].text
 
 
 def test_a_call_without_a_marker_is_found() -> None:
@@ -58,5 +58,5 @@ def test_a_reader_that_raises_is_found_with_the_text(monkeypatch: pytest.MonkeyP
 
 
 def test_of_each_law_the_shortest_text_is_reported() -> None:
-    found = check(Format("unsound", (Calls(NAME, "\n", ARGS),)))
-    assert len({breach.law for breach in found}) == len(found)
+    breaches_found = check(Format("unsound", (Calls(NAME, "\n", ARGS),)))
+    assert len({breach.law for breach in breaches_found}) == len(breaches_found)

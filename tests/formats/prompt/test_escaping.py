@@ -24,9 +24,9 @@ ESCAPER = Escaper(frozenset({"<|im_end|>", "<think>", "</think>", "<", "ab", "ba
     ],
 )
 def test_every_special_token_is_broken_and_nothing_else(text: str, pieces: list[str]) -> None:
-    shown, cuts = remove_breaks(ESCAPER.escape_text(text))
-    assert shown == text
-    assert Prompt(shown, cuts=cuts).pieces == pieces
+    prompt_text, cuts = remove_breaks(ESCAPER.escape_text(text))
+    assert prompt_text == text
+    assert Prompt(prompt_text, cuts=cuts).pieces == pieces
 
 
 def test_no_piece_holds_a_special_token_whatever_the_text() -> None:
@@ -47,8 +47,8 @@ def test_marks_are_found_also_where_a_template_writes_only_ascii() -> None:
 
 def test_the_marks_of_reasoning_stay_in_what_the_model_itself_said() -> None:
     thinks = format_named("qwen3").thinks
-    said = ESCAPER.escape_message(Message.assistant("<think>hm</think>ab"), thinks)
-    assert said.content == f"<think>hm</think>a{BREAK}b"
+    escaped = ESCAPER.escape_message(Message.assistant("<think>hm</think>ab"), thinks)
+    assert escaped.content == f"<think>hm</think>a{BREAK}b"
     assert ESCAPER.escape_message(Message.user("<think>"), thinks).content == f"<{BREAK}think>"
 
 

@@ -21,8 +21,8 @@ DEEP = {"a": {"b": [1, None, {"c": "ü\n\"'<"}]}, "d": True, "e": 1.5}
 
 
 def calling(*ids: int, name: str = "add", arguments: dict | None = None, text: str = "", reasoning: str = "") -> Message:
-    given = {"a": 1} if arguments is None else arguments
-    return Message.assistant(text, reasoning=reasoning, calls=[Call(name, given, f"call_{id}") for id in ids])
+    values = {"a": 1} if arguments is None else arguments
+    return Message.assistant(text, reasoning=reasoning, calls=[Call(name, values, f"call_{id}") for id in ids])
 
 
 def result(id: int, value: object = "3") -> Message:
@@ -67,8 +67,8 @@ HOPELESS = {"rules alone": (SYSTEM,), "a result without a call": (USER, result(9
 
 
 def spoken(path: Path) -> Format:
-    found = detected(path)
-    return found.format if found else format_named("generic-xml")
+    evidence = detected(path)
+    return evidence.format if evidence else format_named("generic-xml")
 
 
 def render(path: Path, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -> str:

@@ -80,10 +80,10 @@ def test_the_instructions_say_how_many_calls_and_are_the_same_whether_one_must_c
     assert system(Request(ASKED, choice=Choice("required"))) == system(Request(ASKED))
 
 
-@pytest.mark.parametrize(("thinking", "shown"), [(None, "--"), (True, "TrueTrue"), (False, "FalseFalse")])
-def test_thinking_is_passed_on_only_when_asked_for(thinking: bool | None, shown: str) -> None:
+@pytest.mark.parametrize(("thinking", "text"), [(None, "--"), (True, "TrueTrue"), (False, "FalseFalse")])
+def test_thinking_is_passed_on_only_when_asked_for(thinking: bool | None, text: str) -> None:
     template = Template("{{ messages[0].content }}{{ enable_thinking | default('-') }}{{ thinking | default('-') }}")
-    assert prompt_for(Request((Message.user(""),), thinking=thinking), (), template, GENERIC_XML).text == shown
+    assert prompt_for(Request((Message.user(""),), thinking=thinking), (), template, GENERIC_XML).text == text
 
 
 def test_a_result_without_a_name_takes_it_from_its_call() -> None:

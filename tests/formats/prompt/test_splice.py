@@ -32,15 +32,15 @@ def prompt(
     return prompt_for(Request(tuple(messages), (tool,)), (tool,), template, format, find_turn=known.get)
 
 
-def turn(asked: Prompt, answer: str = SPELLED, message: Message = SHOWN, thought: str = "Hm.") -> RawTurn:
-    return RawTurn(asked.rendered, asked.marked, answer, replace(message, reasoning=thought))
+def turn(first_prompt: Prompt, answer: str = SPELLED, message: Message = SHOWN, thought: str = "Hm.") -> RawTurn:
+    return RawTurn(first_prompt.rendered, first_prompt.marked, answer, replace(message, reasoning=thought))
 
 
 def test_the_prompt_goes_on_from_what_the_model_wrote() -> None:
-    asked = prompt(ASKED)
-    plain, spliced = prompt((*ASKED, SHOWN, RESULT)), prompt((*ASKED, SHOWN, RESULT), turn(asked))
-    assert not plain.text.startswith(asked.text + SPELLED)
-    behind = spliced.text.removeprefix(asked.text + SPELLED)
+    first_prompt = prompt(ASKED)
+    plain, spliced = prompt((*ASKED, SHOWN, RESULT)), prompt((*ASKED, SHOWN, RESULT), turn(first_prompt))
+    assert not plain.text.startswith(first_prompt.text + SPELLED)
+    behind = spliced.text.removeprefix(first_prompt.text + SPELLED)
     assert behind.startswith("<|im_end|>\n")
     assert plain.text.endswith(behind)
     assert behind.count("it is seven") == 1
@@ -77,10 +77,10 @@ def test_other_tools_are_another_prompt() -> None:
 
 
 def test_thoughts_from_before_the_user_spoke_again_stay_out_but_not_the_spelling() -> None:
-    messages, asked = (*ASKED, SHOWN, RESULT, Message.assistant("Two."), Message.user("And now?")), prompt(ASKED)
-    assert prompt(messages, turn(asked)).text == prompt(messages).text
+    messages, first_prompt = (*ASKED, SHOWN, RESULT, Message.assistant("Two."), Message.user("And now?")), prompt(ASKED)
+    assert prompt(messages, turn(first_prompt)).text == prompt(messages).text
     spelled = SPELLED.partition("</think>\n\n")[2]
-    assert prompt(messages, turn(asked, spelled, thought="")).text.startswith(asked.text + spelled)
+    assert prompt(messages, turn(first_prompt, spelled, thought="")).text.startswith(first_prompt.text + spelled)
 
 
 def test_a_turn_that_the_template_shows_otherwise_is_left_to_it() -> None:
@@ -92,17 +92,17 @@ def test_a_turn_that_the_template_shows_otherwise_is_left_to_it() -> None:
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
 def test_behind_every_template_nothing_but_the_turn_changes(path: Path) -> None:
     template = real(path)
-    found = detected(path)
-    format = found.format if found else format_named("generic-xml")
+    evidence = detected(path)
+    format = evidence.format if evidence else format_named("generic-xml")
     call = replace(CALL, id=fit_id(CALL.id, format.ids))
     thought = "I muse." if format.thinks else ""
-    answer, shown = write(format, [call], thought=thought), replace(SHOWN, calls=(call,))
-    messages = (*ASKED, shown, replace(RESULT, call_id=call.id))
-    asked, plain = (prompt(some, template=template, format=format) for some in (ASKED, messages))
-    spliced = prompt(messages, turn(asked, answer, shown, thought), template=template, format=format)
+    answer, message = write(format, [call], thought=thought), replace(SHOWN, calls=(call,))
+    messages = (*ASKED, message, replace(RESULT, call_id=call.id))
+    first_prompt, plain = (prompt(some, template=template, format=format) for some in (ASKED, messages))
+    spliced = prompt(messages, turn(first_prompt, answer, message, thought), template=template, format=format)
     if spliced.text == plain.text:
         return  # it is shown as it was written, or otherwise altogether
-    behind = spliced.text.removeprefix(asked.text + answer)
+    behind = spliced.text.removeprefix(first_prompt.text + answer)
     assert behind != spliced.text
     assert behind.count("it is seven") == 1
     assert plain.text.endswith(behind)
@@ -110,18 +110,18 @@ def test_behind_every_template_nothing_but_the_turn_changes(path: Path) -> None:
 
 @needs_corpus
 def test_most_templates_drop_or_spell_something_otherwise_and_nearly_all_of_those_are_mended() -> None:
-    mended, left = 0, 0
+    mended, differing = 0, 0
     for path in REAL:
         template = real(path)
-        found = detected(path)
-        if found is None or not found.format.thinks:
+        evidence = detected(path)
+        if evidence is None or not evidence.format.thinks:
             continue
-        call = replace(CALL, id=fit_id(CALL.id, found.format.ids))
-        shown, answer = replace(SHOWN, calls=(call,)), write(found.format, [call], thought="I muse.")
-        messages = (*ASKED, shown, replace(RESULT, call_id=call.id))
-        asked = prompt(ASKED, template=template, format=found.format)
-        spliced = prompt(messages, turn(asked, answer, shown, "I muse."), template=template, format=found.format)
-        is_whole = spliced.text.startswith(asked.text + answer)
-        mended, left = mended + is_whole, left + (not is_whole)
+        call = replace(CALL, id=fit_id(CALL.id, evidence.format.ids))
+        message, answer = replace(SHOWN, calls=(call,)), write(evidence.format, [call], thought="I muse.")
+        messages = (*ASKED, message, replace(RESULT, call_id=call.id))
+        first_prompt = prompt(ASKED, template=template, format=evidence.format)
+        spliced = prompt(messages, turn(first_prompt, answer, message, "I muse."), template=template, format=evidence.format)
+        is_whole = spliced.text.startswith(first_prompt.text + answer)
+        mended, differing = mended + is_whole, differing + (not is_whole)
     assert mended >= 40
-    assert left <= mended / 8
+    assert differing <= mended / 8

@@ -67,8 +67,8 @@ def test_a_template_cannot_change_what_it_is_given() -> None:
 
 @pytest.mark.parametrize("as_list", [False, True])
 def test_named_templates_are_chosen_by_whether_there_are_tools(as_list: bool) -> None:
-    named = {"default": "plain", "tool_use": "{{ tools[0].function.name }}"}
-    template = Template([{"name": name, "template": text} for name, text in named.items()] if as_list else named)
+    templates = {"default": "plain", "tool_use": "{{ tools[0].function.name }}"}
+    template = Template([{"name": name, "template": text} for name, text in templates.items()] if as_list else templates)
     assert (template.render([USER]), template.render([USER], [TOOL])) == ("plain", "look")
 
 
@@ -131,10 +131,10 @@ def test_a_template_that_wants_content_in_parts_gets_them() -> None:
 
 
 def test_no_adaptation_changes_a_plain_conversation_that_needs_none() -> None:
-    given = TemplateInput([USER, {"role": "assistant", "content": "Hello"}, USER], [TOOL])
+    conversation = TemplateInput([USER, {"role": "assistant", "content": "Hello"}, USER], [TOOL])
     changing = {"content in parts", "bare tools", "schemas spelt out", "tools also as JSON text in `functions`"}
     names = [item.name for item in ADAPTATIONS if item.name not in changing]
-    assert adapt(given, names) == given
+    assert adapt(conversation, names) == conversation
 
 
 @needs_corpus

@@ -59,7 +59,7 @@ def own_words(format: Format, text: str) -> str:
         while at >= 0:
             covered[at : at + len(literal)] = [True] * len(literal)
             at = text.find(literal, at + 1)
-    return "".join(char for char, taken in zip(text, covered, strict=True) if not taken and not char.isspace())
+    return "".join(char for char, is_covered in zip(text, covered, strict=True) if not is_covered and not char.isspace())
 
 
 def is_contained(words: str, emitted: str) -> bool:

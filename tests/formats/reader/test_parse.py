@@ -291,8 +291,8 @@ def test_a_marker_counts_only_as_its_token_where_tokens_are_known():
     events += reader.feed("<tool_call>", special=True) + reader.feed('{"name": "get_time", "arguments": {}}')
     events += reader.feed("</tool_call>", special=True) + reader.close()
     assert len([event for event in events if isinstance(event, CallReady)]) == 1
-    said = "".join(event.text for event in events if isinstance(event, Text))
-    assert said == 'Write <tool_call>{"name": "get_time", "arguments": {}}</tool_call> for it. '
+    text = "".join(event.text for event in events if isinstance(event, Text))
+    assert text == 'Write <tool_call>{"name": "get_time", "arguments": {}}</tool_call> for it. '
 
 
 def test_an_answer_the_prompt_has_begun_is_read_with_its_beginning():
@@ -418,5 +418,5 @@ def test_text_that_only_begins_like_an_object_is_text() -> None:
 @pytest.mark.parametrize("format", ["fenced-python", "pythonic"])
 def test_arguments_whose_names_are_no_names_of_a_program_are_read_back(format: str, key: str):
     tool = Tool("odd", "", {"type": "object", "properties": {key: {"type": "string"}, "n": {"type": "integer"}}})
-    written = write(format_named(format), [Call("odd", {key: "z", "n": 5})])
-    assert calls(parse(format_named(format), written, [tool])) == [("odd", {key: "z", "n": 5})]
+    text = write(format_named(format), [Call("odd", {key: "z", "n": 5})])
+    assert calls(parse(format_named(format), text, [tool])) == [("odd", {key: "z", "n": 5})]

@@ -90,12 +90,12 @@ def test_what_a_schema_means_is_enforced(schema: Any, good: list[Any], bad: list
 )
 def test_references_are_followed_in_every_spelling(reference: str) -> None:
     root = {**NESTED, "properties": {"first": STRING}}
-    found = locate(root, reference)
-    assert found is not None
-    assert found[0]["type"] == "string"
+    located = locate(root, reference)
+    assert located is not None
+    assert located[0]["type"] == "string"
     assert types_of(root, {"$ref": reference}) == {"string"}
-    made = normalize_standalone({**root, "type": "object", "properties": {"first": STRING, "v": {"$ref": reference}}}, [])
-    assert made["$defs"]["d0"]["type"] == "string"
+    normal = normalize_standalone({**root, "type": "object", "properties": {"first": STRING, "v": {"$ref": reference}}}, [])
+    assert normal["$defs"]["d0"]["type"] == "string"
 
 
 def test_a_reference_counts_together_with_what_stands_beside_it() -> None:
@@ -228,9 +228,9 @@ def test_an_anchor_is_sought_in_the_schema_that_is_referred_to_and_not_in_those_
 
 def test_a_name_that_one_pattern_forbids_and_another_lets_in_is_listed() -> None:
     for patterns, listed in [({"f.*": True, "b.*": False}, [("#", "patternProperties")]), ({"^f": True, "^b": False}, [])]:
-        found: UnenforcedKeywords = []
-        normalize_standalone({"type": "object", "patternProperties": patterns}, found)
-        assert found == listed
+        unenforced: UnenforcedKeywords = []
+        normalize_standalone({"type": "object", "patternProperties": patterns}, unenforced)
+        assert unenforced == listed
 
 
 def test_patterns_are_taken_as_ecma_means_them_or_not_at_all() -> None:
@@ -271,6 +271,6 @@ def test_what_stands_between_arguments_may_also_begin_what_stands_behind_them(va
 
 
 def test_left_is_a_list_of_places_and_keywords() -> None:
-    found: UnenforcedKeywords = []
-    normalize_standalone({"type": "array", "items": {"type": "string", "format": "iban"}, "uniqueItems": True}, found)
-    assert sorted(found) == [("#", "uniqueItems"), ("#/items", "format")]
+    unenforced: UnenforcedKeywords = []
+    normalize_standalone({"type": "array", "items": {"type": "string", "format": "iban"}, "uniqueItems": True}, unenforced)
+    assert sorted(unenforced) == [("#", "uniqueItems"), ("#/items", "format")]

@@ -149,8 +149,8 @@ class Maker:
         ways = [self.schema(depth - 1) for _ in range(self.chance.randrange(2, 4))]
         if self.chance.random() < 0.3:
             ways = [
-                {"type": "object", "properties": {"kind": {"const": str(number)}, "v": one}, "required": ["kind"]}
-                for number, one in enumerate(ways)
+                {"type": "object", "properties": {"kind": {"const": str(number)}, "v": value}, "required": ["kind"]}
+                for number, value in enumerate(ways)
             ]
             return {"oneOf": ways}
         beside = {"properties": {"a": {"type": "integer"}}} if self.chance.random() < 0.2 else {}
@@ -197,11 +197,11 @@ class Maker:
             return self.value(_target(root, schema["$ref"]), root, depth + 1)
         if "allOf" in schema:
             return self.value(
-                _joined([*schema["allOf"], {key: one for key, one in schema.items() if key != "allOf"}]), root, depth
+                _joined([*schema["allOf"], {key: value for key, value in schema.items() if key != "allOf"}]), root, depth
             )
         for keyword in ("anyOf", "oneOf"):
             if keyword in schema:
-                rest = {key: one for key, one in schema.items() if key != keyword}
+                rest = {key: value for key, value in schema.items() if key != keyword}
                 return self.value(_joined([rest, self.chance.choice(schema[keyword])]), root, depth + 1)
         if "enum" in schema or "const" in schema:
             return self.chance.choice(schema.get("enum", [schema.get("const")]))
@@ -250,19 +250,21 @@ class Maker:
         return [self.value(first[at] if at < len(first) else rest, root, depth + 1) for at in range(size)]
 
     def _object(self, schema: Any, root: Any, depth: int) -> dict[str, Any]:
-        made: dict[str, Any] = {}
+        members: dict[str, Any] = {}
         required = schema.get("required", [])
         for name, inner in schema.get("properties", {}).items():
             if name in required or self.chance.random() < (0.5 if depth < 4 else 0.1):
-                made[name] = self.value(inner, root, depth + 1)
+                members[name] = self.value(inner, root, depth + 1)
         for name in required:
-            made.setdefault(name, self.value(schema.get("additionalProperties", True), root, depth + 1))
+            members.setdefault(name, self.value(schema.get("additionalProperties", True), root, depth + 1))
         for pattern, inner in schema.get("patternProperties", {}).items():
             if self.chance.random() < 0.5:
-                made[{"^x-": "x-1", "z$": "buzz", "[0-9]": "n7"}[pattern]] = self.value(inner, root, depth + 1)
+                members[{"^x-": "x-1", "z$": "buzz", "[0-9]": "n7"}[pattern]] = self.value(inner, root, depth + 1)
         if schema.get("additionalProperties", True) is not False and self.chance.random() < 0.3:
-            made[self.chance.choice(("ad", "abcd", "Z"))] = self.value(schema.get("additionalProperties", True), root, depth + 1)
-        return made
+            members[self.chance.choice(("ad", "abcd", "Z"))] = self.value(
+                schema.get("additionalProperties", True), root, depth + 1
+            )
+        return members
 
     def spoilt(self, value: Any) -> Any:
         """Almost the same value."""
@@ -345,15 +347,15 @@ def random_cases(count: int, seed: int = 0, values: int = 12) -> Iterator[Case]:
 
 def bfcl_cases(corpus: Path, count: int | None = None) -> Iterator[Case]:
     """BFCL's tools: the arguments of the gold calls, and those arguments spoilt."""
-    made = 0
+    count_so_far = 0
     with gzip.open(corpus / "bfcl_gold.jsonl.gz", "rt", encoding="utf-8") as lines:
         for number, line in enumerate(lines):
             body = json.loads(line)
             tools = {tool["function"]["name"]: tool["function"]["parameters"] for tool in body["tools"]}
             for call in body["gold"] or ():
-                if call["name"] not in tools or (count is not None and made >= count):
+                if call["name"] not in tools or (count is not None and count_so_far >= count):
                     continue
-                made += 1
+                count_so_far += 1
                 maker = Maker(number)
                 spoilt = (maker.spoilt(call["arguments"]) for _ in range(6))
                 yield judged(closed(tools[call["name"]]), iter((call["arguments"], *spoilt)), body["id"])
@@ -365,7 +367,7 @@ def closed(schema: Any) -> Any:
         return [closed(item) for item in schema]
     if not isinstance(schema, dict):
         return schema
-    made = {key: closed(one) for key, one in schema.items()}
+    closed_schema = {key: closed(value) for key, value in schema.items()}
     if isinstance(schema.get("properties"), dict) and schema.get("type") == "object":
-        made.setdefault("additionalProperties", False)
-    return made
+        closed_schema.setdefault("additionalProperties", False)
+    return closed_schema

@@ -65,10 +65,10 @@ class LlamaGrammar:
         self._free(self._fresh())
 
     def _fresh(self) -> int:
-        made = self._init(None, self._text, b"root", False, None, 0, None, 0)
-        if not made:
+        pointer = self._init(None, self._text, b"root", False, None, 0, None, 0)
+        if not pointer:
             raise ValueError("llama.cpp refuses the grammar")
-        return made
+        return pointer
 
     def stuck(self, text: str) -> str | None:
         """Where the grammar does not go along any more; None: the text is whole."""
@@ -165,10 +165,10 @@ def _convert(schema: str) -> str:
     dll = library()
     parse = C.CFUNCTYPE(_Room, C.c_void_p)(C.cast(getattr(dll, PARSE_JSON), C.c_void_p).value)
     convert = C.CFUNCTYPE(_Room, C.c_void_p, C.c_bool)(C.cast(getattr(dll, CONVERT), C.c_void_p).value)
-    given = _String(schema.encode())
-    tree = parse(C.addressof(given.pointer))
-    written = convert(C.addressof(tree), True)
-    letters = int.from_bytes(bytes(written.content[:8]), "little")
+    schema_text = _String(schema.encode())
+    tree = parse(C.addressof(schema_text.pointer))
+    converted = convert(C.addressof(tree), True)
+    letters = int.from_bytes(bytes(converted.content[:8]), "little")
     size = C.c_uint64.from_address(letters - 24).value
     return C.string_at(letters, size).decode()
 

@@ -43,9 +43,9 @@ class LlamaSampler:
         assert sampler
         try:
             for token in tokens:
-                one = (_Token * 1)(_Token(token, 1.0, 0.0))
-                self._apply(sampler, C.byref(_Tokens(one, 1, -1, False)))
-                if one[0].logit < 0:
+                candidates = (_Token * 1)(_Token(token, 1.0, 0.0))
+                self._apply(sampler, C.byref(_Tokens(candidates, 1, -1, False)))
+                if candidates[0].logit < 0:
                     return False
                 self._accept(sampler, token)
             return True

@@ -58,11 +58,11 @@ def tally(cases: Iterable[Case]) -> Counter[str]:
     count: Counter[str] = Counter()
     for case in cases:
         try:
-            made = gbnf(case.schema)
+            grammar = gbnf(case.schema)
         except UnsupportedSchema:
             assert not case.valid, f"{case.schema} can be satisfied: {case.valid[0]}"
             continue
-        judge = LlamaGrammar(made.text)
+        judge = LlamaGrammar(grammar.text)
         for value in case.valid:
             for ascii in (False, True):
                 count["valid"] += 1
@@ -71,7 +71,7 @@ def tally(cases: Iterable[Case]) -> Counter[str]:
             refused = not judge.accepts(spelled(value))
             count["invalid"] += 1
             count["refused"] += refused
-            count["silent"] += not refused and not made.unenforced
+            count["silent"] += not refused and not grammar.unenforced
     return count
 
 
@@ -104,21 +104,21 @@ def test_of_thousands_of_schemas_valid_values_are_accepted_and_invalid_ones_refu
 def walks(cases: Iterable[Case], count: int) -> Iterator[tuple[Case, Gbnf, str]]:
     for case in cases:
         try:
-            made = gbnf(case.schema)
+            grammar = gbnf(case.schema)
         except UnsupportedSchema:
             continue
-        judge, chance = LlamaGrammar(made.text), random.Random(case.origin)
+        judge, chance = LlamaGrammar(grammar.text), random.Random(case.origin)
         for _ in range(count):
             if (text := judge.walk(chance)) is not None:
-                yield case, made, text
+                yield case, grammar, text
 
 
 def check_walks(cases: Iterable[Case], count: int) -> None:
     done = 0
-    for case, made, text in walks(cases, count):
+    for case, grammar, text in walks(cases, count):
         done += 1
         validator = jsonschema_rs.validator_for(case.schema, validate_formats=True)
-        assert made.unenforced or validator.is_valid(json.loads(text)), (case.schema, text)
+        assert grammar.unenforced or validator.is_valid(json.loads(text)), (case.schema, text)
     assert done > 100
 
 
@@ -206,9 +206,9 @@ TABLE: list[tuple[Any, list[str], list[str]]] = [
 @pytest.mark.req("R67")
 @pytest.mark.parametrize(("schema", "good", "bad"), TABLE, ids=[json.dumps(schema)[:60] for schema, _, _ in TABLE])
 def test_a_schema_is_enforced_to_the_letter(schema: Any, good: list[str], bad: list[str]) -> None:
-    made = gbnf(schema)
-    assert not made.unenforced
-    judge = LlamaGrammar(made.text)
+    grammar = gbnf(schema)
+    assert not grammar.unenforced
+    judge = LlamaGrammar(grammar.text)
     assert [text for text in good if not judge.accepts(text)] == []
     assert [text for text in bad if judge.accepts(text)] == []
 
@@ -238,9 +238,9 @@ def test_of_a_condition_every_keyword_is_listed() -> None:
 
 
 def test_properties_are_counted_also_where_some_are_optional() -> None:
-    made = gbnf(obj({"a": {}, "b": {}}, minProperties=1, maxProperties=2))
-    assert made.unenforced == (("#", "minProperties"), ("#", "maxProperties"))  # others may be written twice
-    judge = LlamaGrammar(made.text)
+    grammar = gbnf(obj({"a": {}, "b": {}}, minProperties=1, maxProperties=2))
+    assert grammar.unenforced == (("#", "minProperties"), ("#", "maxProperties"))  # others may be written twice
+    judge = LlamaGrammar(grammar.text)
     assert judge.accepts('{"a": 1}')
     assert judge.accepts('{"z": 1, "b": 1}')
     assert not judge.accepts("{}")
@@ -322,9 +322,9 @@ def test_an_expression_accepts_what_it_finds_and_nothing_else(expression: str) -
     texts = ["".join(letters) for size in range(5) for letters in product("abc", repeat=size)] + ["a1 ", "1b.", "-", "bb.", "é"]
     judge, machine = engine(Pattern(unparse(tree))), to_automaton(tree)
     for text in texts:
-        found = re.search(expression, text, re.ASCII) is not None
-        assert machine.accepts(text) == found, text
-        assert judge.accepts(text) == found, text
+        is_match = re.search(expression, text, re.ASCII) is not None
+        assert machine.accepts(text) == is_match, text
+        assert judge.accepts(text) == is_match, text
 
 
 @pytest.mark.parametrize(
@@ -376,10 +376,10 @@ def test_text_ends_at_the_first_close(close: str, without: tuple[str, ...], unli
 
 
 def test_names_of_rules_have_letters_digits_and_hyphens_only() -> None:
-    made = to_gbnf(Grammar(Seq((Ref("a_b"), Ref("a.b"))), {"a_b": Lit("1"), "a.b": Alt((Seq(()), Lit("2")))}))
-    assert all(re.fullmatch("[a-zA-Z0-9-]+", line.split(" ::= ")[0]) for line in made.text.splitlines())
-    assert not re.search(r'(::=|\(|\|) *("")? *\|', made.text)  # no alternative but the last is empty
-    judge = LlamaGrammar(made.text)
+    grammar = to_gbnf(Grammar(Seq((Ref("a_b"), Ref("a.b"))), {"a_b": Lit("1"), "a.b": Alt((Seq(()), Lit("2")))}))
+    assert all(re.fullmatch("[a-zA-Z0-9-]+", line.split(" ::= ")[0]) for line in grammar.text.splitlines())
+    assert not re.search(r'(::=|\(|\|) *("")? *\|', grammar.text)  # no alternative but the last is empty
+    judge = LlamaGrammar(grammar.text)
     assert judge.accepts("12")
     assert judge.accepts("1")
 
@@ -400,7 +400,7 @@ def in_order(value: Any, schema: Any) -> Any:
 
 
 def calls_of(format: Format, drawn: Iterable[Call]) -> list[Call]:
-    return [Call(made.name, made.arguments, fit_id("call_1", format.ids)) for made in drawn]
+    return [Call(drawn_call.name, drawn_call.arguments, fit_id("call_1", format.ids)) for drawn_call in drawn]
 
 
 @EVERY
@@ -411,7 +411,10 @@ def calls_of(format: Format, drawn: Iterable[Call]) -> list[Call]:
 @given(data=st.data())
 def test_the_grammar_of_every_format_accepts_what_is_written(format: Format, data: st.DataObject) -> None:
     tools, drawn = data.draw(rounds(format))
-    ordered = (Call(made.name, in_order(made.arguments, tool.parameters)) for made, tool in zip(drawn, tools, strict=True))
+    ordered = (
+        Call(drawn_call.name, in_order(drawn_call.arguments, tool.parameters))
+        for drawn_call, tool in zip(drawn, tools, strict=True)
+    )
     calls = calls_of(format, ordered)
     try:
         one, all_of_them = write(format, calls[:1]), write(format, calls)

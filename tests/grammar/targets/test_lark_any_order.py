@@ -36,7 +36,7 @@ def test_optional_properties_come_in_any_order_and_required_ones_in_the_schemas(
     for size in range(6):
         for keys in itertools.permutations(properties, size):
             # Whatever is required and listed before a property has been written before it.
-            behind = all(one in keys[: keys.index(key)] for key in keys for one in "rs" if place[one] < place[key])
+            behind = all(earlier in keys[: keys.index(key)] for key in keys for earlier in "rs" if place[earlier] < place[key])
             expected = {"r", "s"} <= set(keys) and behind
             assert fits(dict.fromkeys(keys, 1), properties, ["r", "s"], name) == expected, keys
 

@@ -23,9 +23,9 @@ CALL = Call("f", {"s": "a"})
 
 
 def grammar(mode: str, name: str = "hermes", opened: str = "", tool: Tool = TOOL) -> Grammar:
-    made = grammar_for(format_named(name), [tool], Choice("required" if mode == "required" else "auto"), opened=opened)
-    assert made is not None
-    return made
+    compiled = grammar_for(format_named(name), [tool], Choice("required" if mode == "required" else "auto"), opened=opened)
+    assert compiled is not None
+    return compiled
 
 
 def written(name: str = "hermes") -> str:
@@ -77,10 +77,10 @@ def test_llama_server_is_told_what_to_wait_for_and_replays_the_text_from_its_beg
     body = for_llama_server(grammar("auto")).body
     assert body["grammar_lazy"] is True
     (trigger,) = body["grammar_triggers"]
-    found = re.search(trigger["value"], "Let me\nsee.<tool_call>\n{")
+    match = re.search(trigger["value"], "Let me\nsee.<tool_call>\n{")
     assert trigger["type"] == 2
-    assert found is not None
-    assert found.start(1) == 0
+    assert match is not None
+    assert match.start(1) == 0
     assert body["preserved_tokens"] == ["</tool_call>", "<tool_call>"]
     assert LlamaGrammar(body["grammar"]).accepts(f"Let me\nsee.{written()}")
 
@@ -140,10 +140,10 @@ def test_llama_cpps_sampler_takes_special_tokens_by_id_and_waits_for_triggers() 
     assert not by_letters.goes_through(letters(tokens, written().replace('"f"', '"g"')))
 
     swapped = Grammar(**{**_fields(grammar("required")), "start": _swapped(grammar("required").start, special)})
-    named = LlamaSampler(tokens, for_llama_server(swapped, tokens.specials).body["grammar"])
+    sampler_by_id = LlamaSampler(tokens, for_llama_server(swapped, tokens.specials).body["grammar"])
     rest = letters(tokens, written().removeprefix("<tool_call>"))
-    assert named.goes_through([tokens.specials[special], *rest])
-    assert not named.goes_through([*letters(tokens, special), *rest])
+    assert sampler_by_id.goes_through([tokens.specials[special], *rest])
+    assert not sampler_by_id.goes_through([*letters(tokens, special), *rest])
 
     lazy = for_llama_server(grammar("auto")).body
     waiting = LlamaSampler(tokens, lazy["grammar"], [trigger["value"] for trigger in lazy["grammar_triggers"]])
@@ -154,8 +154,8 @@ def test_llama_cpps_sampler_takes_special_tokens_by_id_and_waits_for_triggers() 
     assert not waiting.goes_through(letters(tokens, 'Let me see.<tool_call>\n{"name": "g"'))
 
 
-def _fields(made: Grammar) -> dict[str, Any]:
-    return {name: getattr(made, name) for name in ("start", "rules", "prefix", "triggers", "unenforced")}
+def _fields(compiled: Grammar) -> dict[str, Any]:
+    return {name: getattr(compiled, name) for name in ("start", "rules", "prefix", "triggers", "unenforced")}
 
 
 def _swapped(node: Any, special: str) -> Any:

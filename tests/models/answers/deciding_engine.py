@@ -44,15 +44,15 @@ class Undecided:
     async def generate(
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | Relay | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
-        asked = RecordedRequest(prompt, sampling, grammar)
+        request = RecordedRequest(prompt, sampling, grammar)
         if sampling.logprobs and sampling.max_tokens == 1:
-            self.decided.append(asked)
+            self.decided.append(request)
             top = tuple(TokenLogprob(text.encode(), math.log(chance)) for text, chance in self.chances.pop(0).items())
             token = TokenLogprob(top[0].data, top[0].logprob, top)
             yield Piece(token.text, tokens=(SampledToken(token, 0, len(token.text)),))
             yield Finished("length", DECIDING)
             return
-        self.written.append(asked)
+        self.written.append(request)
         text = self.texts.pop(0)
         for at in range(0, len(text), 4):
             yield Piece(text[at : at + 4], usage=replace(WRITING, completion=1))
@@ -73,32 +73,32 @@ def model(
     logprobs: bool = True,
     **traits: Any,
 ) -> tuple[LocalModel, Undecided]:
-    engine, asked = Undecided(chances, texts, logprobs=logprobs), tool_prompt_named(name)
-    asked = replace(asked, threshold=threshold, more=0.0)
-    made = Traits(tool_prompt=asked, **traits)
-    return LocalModel(engine, format_named(asked.format), Template(CHATML), made), engine
+    engine, tool_prompt = Undecided(chances, texts, logprobs=logprobs), tool_prompt_named(name)
+    tool_prompt = replace(tool_prompt, threshold=threshold, more=0.0)
+    all_traits = Traits(tool_prompt=tool_prompt, **traits)
+    return LocalModel(engine, format_named(tool_prompt.format), Template(CHATML), all_traits), engine
 
 
 def rest_of(*calls: Call, name: str = "json-array") -> str:
     """The calls as they are written behind the opening."""
-    asked = tool_prompt_named(name)
-    return write(format_named(asked.format), calls).removeprefix(asked.opening)
+    tool_prompt = tool_prompt_named(name)
+    return write(format_named(tool_prompt.format), calls).removeprefix(tool_prompt.opening)
 
 
 def next_of(call: Call, name: str = "json-array") -> str:
     """A call as it is written behind others."""
-    asked = tool_prompt_named(name)
-    return rest_of(call, name=name)[: -len("]\n```" if asked.format == "fenced-array" else "\n```")]
+    tool_prompt = tool_prompt_named(name)
+    return rest_of(call, name=name)[: -len("]\n```" if tool_prompt.format == "fenced-array" else "\n```")]
 
 
 def asking(text: str, *tools: Tool, **more: Any) -> Request:
     return Request((Message.user(text),), tools, **more)
 
 
-def after(request: Request, *made: tuple[Call, str]) -> Request:
+def after(request: Request, *tool_calls: tuple[Call, str]) -> Request:
     """The request with calls that were made, all in one message, and their results."""
-    results = [Message.tool(Result(call.id, call.name, text)) for call, text in made]
-    return replace(request, messages=(*request.messages, Message.assistant(calls=[call for call, _ in made]), *results))
+    results = [Message.tool(Result(call.id, call.name, text)) for call, text in tool_calls]
+    return replace(request, messages=(*request.messages, Message.assistant(calls=[call for call, _ in tool_calls]), *results))
 
 
 async def answer(local: LocalModel, request: Request) -> list[ModelEvent]:
@@ -118,11 +118,11 @@ def text_of(events: Sequence[ModelEvent]) -> str:
 
 
 def started(events: Sequence[ModelEvent]) -> Started:
-    [found] = [event for event in events if isinstance(event, Started)]
-    return found
+    [event_started] = [event for event in events if isinstance(event, Started)]
+    return event_started
 
 
 def stopped(events: Sequence[ModelEvent]) -> Stopped:
-    [found] = [event for event in events if isinstance(event, Stopped)]
-    assert events[-1] is found
-    return found
+    [last] = [event for event in events if isinstance(event, Stopped)]
+    assert events[-1] is last
+    return last

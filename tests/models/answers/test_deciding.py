@@ -57,9 +57,9 @@ async def test_a_score_above_the_threshold_makes_calls_required(name: str):
     events = await answer(local, ASK)
     assert pairs(events) == [("get_weather", {"city": "Paris"})] and not text_of(events)
     assert stopped(events).reason == "calls"
-    [asked], [written] = engine.decided, engine.written
-    assert asked.grammar is None and asked.prompt.text + prompt_of(name).opening == written.prompt.text
-    assert written.grammar is not None and not written.grammar.triggers
+    [decision], [generated] = engine.decided, engine.written
+    assert decision.grammar is None and decision.prompt.text + prompt_of(name).opening == generated.prompt.text
+    assert generated.grammar is not None and not generated.grammar.triggers
 
 
 @EACH
@@ -67,8 +67,8 @@ async def test_a_score_below_the_threshold_means_words_and_a_prompt_without_a_tr
     local, engine = model([UNLIKELY], "It is sunny.", name=name)
     events = await answer(local, ASK)
     assert text_of(events) == "It is sunny." and not calls_of(events) and stopped(events).reason == "stop"
-    [written] = engine.written
-    assert written.grammar is None and "```" not in written.prompt.text and "arguments" not in written.prompt.text
+    [generated] = engine.written
+    assert generated.grammar is None and "```" not in generated.prompt.text and "arguments" not in generated.prompt.text
 
 
 @pytest.mark.parametrize(
@@ -127,25 +127,25 @@ async def test_words_cost_what_deciding_and_writing_them_cost():
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "fields",
     [{"choice": Choice("required")}, {"choice": Choice.only("get_weather")}, {"policy": "required_always"}],
     ids=["required", "named", "policy"],
 )
-async def test_a_call_that_is_asked_for_is_not_decided(asked: dict[str, Any]):
+async def test_a_call_that_is_asked_for_is_not_decided(fields: dict[str, Any]):
     local, engine = model([], rest_of(PARIS))
-    events = await answer(local, replace(ASK, **asked))
+    events = await answer(local, replace(ASK, **fields))
     assert pairs(events) == [("get_weather", {"city": "Paris"})] and not engine.decided
     assert stopped(events).report.decision is None and started(events).decision is None
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "fields",
     [{"choice": Choice("none")}, {"tools": ()}, {"messages": (*ASK.messages, Message.assistant("It")), "prefill": True}],
     ids=["none", "no tools", "prefilled"],
 )
-async def test_words_that_are_asked_for_are_not_decided(asked: dict[str, Any]):
+async def test_words_that_are_asked_for_are_not_decided(fields: dict[str, Any]):
     local, engine = model([], "is sunny.")
-    events = await answer(local, replace(ASK, **asked))
+    events = await answer(local, replace(ASK, **fields))
     assert text_of(events) == "is sunny." and not engine.decided and stopped(events).report.decision is None
 
 
@@ -216,8 +216,8 @@ async def test_a_call_whose_values_stand_nowhere_is_taken_back_and_the_answer_co
     assert len(steps) == len(engine.written) == 2
     assert "```" not in engine.written[1].prompt.text and engine.written[1].grammar is None
     assert stopped(events).usage.prompt >= DECIDING.prompt + 2 * WRITING.prompt
-    asked = engine.written[1].prompt.text.partition("Write to somebody.")[2]
-    assert ("Ask" in asked) == (chance > 0.99), "one that is sure lacks something, and is told to ask for it"
+    rest = engine.written[1].prompt.text.partition("Write to somebody.")[2]
+    assert ("Ask" in rest) == (chance > 0.99), "one that is sure lacks something, and is told to ask for it"
 
 
 async def test_a_call_that_takes_its_values_from_the_question_is_made():
@@ -242,16 +242,16 @@ async def test_after_results_the_calls_that_were_made_begin_the_answer_again_wit
     local, engine = model([DONE[name]], "Sunny it is.", name=name)
     events = await answer(local, after(ASK, (PARIS, "22 and sunny")))
     assert text_of(events) == "Sunny it is." and not calls_of(events)
-    [asked], [written] = engine.decided, engine.written
-    shown = prompt_of(name).opening + next_of(PARIS, name)
-    assert asked.prompt.text.rstrip("\n").endswith(shown) and "22 and sunny" not in asked.prompt.text
-    assert "22 and sunny" in written.prompt.text and shown not in written.prompt.text
+    [decision], [generated] = engine.decided, engine.written
+    beginning = prompt_of(name).opening + next_of(PARIS, name)
+    assert decision.prompt.text.rstrip("\n").endswith(beginning) and "22 and sunny" not in decision.prompt.text
+    assert "22 and sunny" in generated.prompt.text and beginning not in generated.prompt.text
 
 
 @EACH
 async def test_the_next_call_is_asked_for_by_its_name_with_the_results_in_view(name: str):
-    found = Call("find_contact", {"name": "Ann"}, "c1")
-    request = after(asking("Find Ann and send her: hello", FIND, SEND), (found, "ann@lee.org"))
+    call = Call("find_contact", {"name": "Ann"}, "c1")
+    request = after(asking("Find Ann and send her: hello", FIND, SEND), (call, "ann@lee.org"))
     planned = Call("send_message", {"to": "123", "text": "hello"})
     true = Call("send_message", {"to": "ann@lee.org", "text": "hello"})
     local, engine = model([MORE[name]], next_of(planned, name), rest_of(true, name=name), name=name)
@@ -296,9 +296,9 @@ async def test_a_call_that_failed_may_be_tried_again():
 
 
 async def test_a_model_that_goes_on_calling_is_made_to_answer():
-    made = [(Call("get_weather", {"city": f"Town {number}"}, f"c{number}"), "sunny") for number in range(50)]
+    answered = [(Call("get_weather", {"city": f"Town {number}"}, f"c{number}"), "sunny") for number in range(50)]
     local, engine = model([MORE["json-array"]], "Enough.")
-    events = await answer(local, after(ASK, *made))
+    events = await answer(local, after(ASK, *answered))
     assert text_of(events) == "Enough." and len(engine.written) == 1
 
 
@@ -314,16 +314,16 @@ async def test_a_new_question_is_decided_afresh():
 async def test_a_call_with_side_effects_waits_for_what_is_read_before_it_and_comes_with_true_values(name: str):
     """Of a client that runs its own tools, the history is all there is: another model answers the second request."""
     request = asking("Find Ann and send her: hello", FIND, SEND)
-    found = Call("find_contact", {"name": "Ann"})
+    call = Call("find_contact", {"name": "Ann"})
     guessed, true = (Call("send_message", {"to": to, "text": "hello"}) for to in ("Ann", "ann@lee.org"))
-    local, _ = model([LIKELY], rest_of(found, guessed, name=name), name=name)
+    local, _ = model([LIKELY], rest_of(call, guessed, name=name), name=name)
     events = await answer(local, request)
     assert pairs(events) == [("find_contact", {"name": "Ann"})] and stopped(events).reason == "calls"
     assert not stopped(events).report.taken_back
-    [made] = calls_of(events)
+    [call] = calls_of(events)
     other, engine = model([MORE[name]], next_of(guessed, name), rest_of(true, name=name), name=name)
-    second = await answer(other, after(request, (made, "ann@lee.org")))
+    second = await answer(other, after(request, (call, "ann@lee.org")))
     assert pairs(second) == [("send_message", dict(true.arguments))]
     assert not engine.texts and not engine.chances
     last, _ = model([DONE[name]], "Done.", name=name)
-    assert text_of(await answer(last, after(request, (made, "ann@lee.org"), (replace(true, id="c2"), "sent")))) == "Done."
+    assert text_of(await answer(last, after(request, (call, "ann@lee.org"), (replace(true, id="c2"), "sent")))) == "Done."

@@ -75,9 +75,9 @@ def end(events: Sequence[ModelEvent]) -> Stopped:
 async def test_a_grammar_that_is_too_large_is_loosened_and_what_was_let_go_is_validated() -> None:
     whole = Afar(GOOD)
     await ask(whole)
-    asked = whole.asked[0].grammar
-    assert isinstance(asked, Grammar) and asked.loosened == 0
-    size = len(repr(asked.start)) + len(repr(asked.rules))
+    grammar = whole.asked[0].grammar
+    assert isinstance(grammar, Grammar) and grammar.loosened == 0
+    size = len(repr(grammar.start)) + len(repr(grammar.rules))
     small = Afar(BAD, GOOD, fits=size - 1)
     events = await ask(small)
     looser = small.asked[0].grammar
@@ -108,12 +108,12 @@ async def test_an_engine_that_ignores_grammars_is_noticed_once_and_validated_fro
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     engine = Afar(BAD, BAD, GOOD, "Sorry.", GOOD)
-    asked = model(engine)
+    local_model = model(engine)
     request = Request((Message.user("Add."),), (ADD,), REQUIRED, parallel=False)
     with caplog.at_level(logging.WARNING):
-        first = [event async for event in asked.stream(request)]
-        second = [event async for event in asked.stream(request)]
-        third = [event async for event in asked.stream(request)]
+        first = [event async for event in local_model.stream(request)]
+        second = [event async for event in local_model.stream(request)]
+        third = [event async for event in local_model.stream(request)]
     assert calls(first) == [{"a": 100}]  # it was under way before anybody could know
     assert Unenforced("", "#", "grammar") in end(first).report.unenforced
     assert calls(second) == [{"a": 1}] and end(second).report.retries == 1

@@ -23,8 +23,8 @@ LOOK = Tool("find_contact", "Find somebody.", {"type": "object", "properties": {
 SAID = "Write to Ann Lee (ann@lee.org, +49 170 5550199) that the $45.00 of 2019 are paid, see https://lee.org/a."
 
 
-def made_up(value: Any, said: str = SAID) -> list[str]:
-    return made_up_values(Call("send_message", {"to": value}), SEND, said)
+def made_up(value: Any, conversation: str = SAID) -> list[str]:
+    return made_up_values(Call("send_message", {"to": value}), SEND, conversation)
 
 
 @pytest.mark.parametrize(
@@ -89,7 +89,7 @@ def test_what_was_said_or_the_tool_tells_or_is_plain_words_is_not_made_up(value:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "given"),
+    ("arguments", "expected"),
     [
         ({"to": "Ann Lee"}, True),
         ({"to": "ANN LEE"}, True),
@@ -105,8 +105,8 @@ def test_what_was_said_or_the_tool_tells_or_is_plain_words_is_not_made_up(value:
         ({}, True),
     ],
 )
-def test_a_call_is_given_if_all_its_values_are(arguments: dict[str, Any], given: bool):
-    assert is_given(Call("send_message", arguments), SEND, SAID) == given
+def test_a_call_is_given_if_all_its_values_are(arguments: dict[str, Any], expected: bool):
+    assert is_given(Call("send_message", arguments), SEND, SAID) == expected
 
 
 @pytest.mark.parametrize(
@@ -146,8 +146,8 @@ def test_a_tool_that_says_so_changes_something_whatever_it_is_called():
 ASKED = "Where do I find Ann Lee, my contact, who was born in Rome?"
 
 
-def doubt(arguments: dict[str, Any], tool: Tool = LOOK, said: str = ASKED, asked: str = ASKED) -> float:
-    return call_doubt(Call(tool.name, arguments), tool, said, asked)
+def doubt(arguments: dict[str, Any], tool: Tool = LOOK, conversation: str = ASKED, question: str = ASKED) -> float:
+    return call_doubt(Call(tool.name, arguments), tool, conversation, question)
 
 
 def test_the_fewer_values_were_given_the_more_speaks_against_a_call():
@@ -158,22 +158,22 @@ def test_the_fewer_values_were_given_the_more_speaks_against_a_call():
 
 @pytest.mark.parametrize("value", ["ann lee", "Ms. Lee of Rome", "Roman", "borne by"])
 def test_a_value_counts_as_given_by_its_words_and_how_they_begin(value: str):
-    said = "Where is Ann Lee, who was bornelike in Rome, among Romans?"
-    assert doubt({"name": value}, said=said) == 0
+    conversation = "Where is Ann Lee, who was bornelike in Rome, among Romans?"
+    assert doubt({"name": value}, conversation=conversation) == 0
 
 
-@pytest.mark.parametrize("said", ["the next 15 days", "the next fifteen days", "the next 015 days"])
-def test_a_number_counts_as_given_where_it_was_said(said: str):
-    assert doubt({"n": 15}, said=said) == 0 < doubt({"n": 23}, said=said)
+@pytest.mark.parametrize("conversation", ["the next 15 days", "the next fifteen days", "the next 015 days"])
+def test_a_number_counts_as_given_where_it_was_said(conversation: str):
+    assert doubt({"n": 15}, conversation=conversation) == 0 < doubt({"n": 23}, conversation=conversation)
 
 
 def test_one_of_something_is_said_by_an_article():
-    assert doubt({"n": 1}, said="An espresso, please.") == 0 < doubt({"n": 2}, said="An espresso, please.")
+    assert doubt({"n": 1}, conversation="An espresso, please.") == 0 < doubt({"n": 2}, conversation="An espresso, please.")
 
 
 @pytest.mark.parametrize("value", ["EUR", "Mon", "Monday"])
 def test_an_abbreviation_counts_as_given_by_the_word_that_begins_so(value: str):
-    assert doubt({"x": value}, said="20 euros, Monday") == 0 < doubt({"x": "JPY"}, said="20 euros, Monday")
+    assert doubt({"x": value}, conversation="20 euros, Monday") == 0 < doubt({"x": "JPY"}, conversation="20 euros, Monday")
 
 
 BREW = Tool(
@@ -184,7 +184,7 @@ BREW = Tool(
 
 
 @pytest.mark.parametrize(
-    "asked",
+    "question",
     [
         "Please make the usual for Ann.",  # a word of the description
         "Can you switch the machines on for Ann?",  # another form of one
@@ -195,13 +195,15 @@ BREW = Tool(
         "What is it, Ann?",  # nothing is said beside the value
     ],
 )
-def test_who_speaks_of_what_a_tool_does_or_of_nothing_else_may_mean_it(asked: str):
-    assert doubt({"drink": "lungo", "for": "Ann"}, BREW, "Ann", asked) == 0
+def test_who_speaks_of_what_a_tool_does_or_of_nothing_else_may_mean_it(question: str):
+    assert doubt({"drink": "lungo", "for": "Ann"}, BREW, "Ann", question) == 0
 
 
-@pytest.mark.parametrize("asked", ["Who was Ann, and which crown did she wear?", "Please tell Ann the time.", "Is Ann of age?"])
-def test_a_tool_that_nobody_speaks_of_is_doubted(asked: str):
-    assert doubt({"drink": "lungo", "for": "Ann"}, BREW, "Ann", asked) > 0
+@pytest.mark.parametrize(
+    "question", ["Who was Ann, and which crown did she wear?", "Please tell Ann the time.", "Is Ann of age?"]
+)
+def test_a_tool_that_nobody_speaks_of_is_doubted(question: str):
+    assert doubt({"drink": "lungo", "for": "Ann"}, BREW, "Ann", question) > 0
 
 
 def test_a_call_without_values_of_its_own_is_doubted_but_less_than_one_with_wrong_ones():
@@ -216,7 +218,7 @@ def test_a_call_that_changes_something_must_be_surer():
 
 def test_what_a_call_may_rely_on_is_all_but_what_the_model_said_beside_calls():
     call = Call("find_contact", {"name": "Zoe"}, "c1")
-    said = said_in(
+    conversation = said_in(
         [
             Message.system("RULES"),
             Message.user("ASKED"),
@@ -225,14 +227,14 @@ def test_what_a_call_may_rely_on_is_all_but_what_the_model_said_beside_calls():
             Message.assistant("SAID"),
         ]
     )
-    assert all(text in said for text in ("RULES", "ASKED", "Zoe", "FOUND", "SAID")) and "GUESSED" not in said
+    assert all(text in conversation for text in ("RULES", "ASKED", "Zoe", "FOUND", "SAID")) and "GUESSED" not in conversation
 
 
 # -- which calls of an answer stand
 
 
-def judge(margin: float | None, said: str = SAID) -> CallJudge:
-    return CallJudge([SEND, LOOK], [Message.user(said)], margin)
+def judge(margin: float | None, conversation: str = SAID) -> CallJudge:
+    return CallJudge([SEND, LOOK], [Message.user(conversation)], margin)
 
 
 FIND = Call("find_contact", {"name": "Ann Lee"}, "c1")
@@ -272,8 +274,8 @@ def test_a_call_that_follows_on_results_needs_a_reason_however_sure_the_model_is
         Tool("set_light", "Set a light.", {"properties": {"percent": {}, "room": TEXT}}),
     )
 
-    def made(said: str, call: Call) -> bool:
-        return CallJudge([lock, light], [Message.user(said)], math.inf).stands(call, [])
+    def made(conversation: str, call: Call) -> bool:
+        return CallJudge([lock, light], [Message.user(conversation)], math.inf).stands(call, [])
 
     assert all(CallJudge([tool], [Message.user("?")], math.inf).is_in_doubt(tool.name, []) for tool in (LOOK, SEND))
     assert not made("What can you do?", Call("lock_doors")) and made("Please lock all of the doors.", Call("lock_doors"))
@@ -282,25 +284,27 @@ def test_a_call_that_follows_on_results_needs_a_reason_however_sure_the_model_is
 
 
 def test_what_was_done_is_not_done_again():
-    made = CallJudge([SEND, LOOK], [Message.user(SAID)], math.inf, earlier=[FIND])
-    assert made.is_in_doubt("find_contact", []) and not made.stands(Call("find_contact", {"name": "Ann Lee"}, "c9"), [])
-    assert made.stands(Call("find_contact", {"name": "Ann"}, "c9"), [])
+    call_judge = CallJudge([SEND, LOOK], [Message.user(SAID)], math.inf, earlier=[FIND])
+    assert call_judge.is_in_doubt("find_contact", []) and not call_judge.stands(
+        Call("find_contact", {"name": "Ann Lee"}, "c9"), []
+    )
+    assert call_judge.stands(Call("find_contact", {"name": "Ann"}, "c9"), [])
 
 
 def test_a_tool_with_side_effects_waits_for_what_is_read_before_it():
     paying = Tool("pay", "", side_effects=True)
-    made = CallJudge([LOOK, SEND, paying], [Message.user(SAID)], None)
-    assert not made.stands(Call("pay", {"to": "Ann Lee"}), [FIND])
-    assert made.stands(Call("pay", {"to": "Ann Lee"}), [GOOD])
+    call_judge = CallJudge([LOOK, SEND, paying], [Message.user(SAID)], None)
+    assert not call_judge.stands(Call("pay", {"to": "Ann Lee"}), [FIND])
+    assert call_judge.stands(Call("pay", {"to": "Ann Lee"}), [GOOD])
 
 
 def test_a_call_that_has_to_wait_is_seen_in_its_beginning():
     judge = CallJudge([SEND, LOOK], [Message.user("Find Ann and send her: all is well here")], 5.0)
-    found = [Call("find_contact", {"name": "Ann"})]
-    assert not judge.must_wait("send_message", found, '{"to":"Ann","text":"all is well he')
-    assert judge.must_wait("send_message", found, '{"to":"Ann","text":"her number is 12')
-    assert not judge.must_wait("send_message", found, '{"to":"Ann","text":"number')  # the last word may go on
-    assert not judge.must_wait("find_contact", found, '{"name":"somebody quite else ')
+    calls = [Call("find_contact", {"name": "Ann"})]
+    assert not judge.must_wait("send_message", calls, '{"to":"Ann","text":"all is well he')
+    assert judge.must_wait("send_message", calls, '{"to":"Ann","text":"her number is 12')
+    assert not judge.must_wait("send_message", calls, '{"to":"Ann","text":"number')  # the last word may go on
+    assert not judge.must_wait("find_contact", calls, '{"name":"somebody quite else ')
     assert not judge.must_wait("send_message", [], '{"to":"Ann","text":"her number is 12')
 
 
@@ -324,10 +328,10 @@ def shown(*calls: Call, margin: float | None = None) -> tuple[list[str], AnswerN
 
 def test_an_answer_ends_before_the_first_call_that_does_not_stand_and_nothing_of_that_is_shown():
     whole = ["CallStarted", "CallArguments", "CallReady"]
-    for calls, made in (([FIND, BAD, GOOD], 1), ([FIND, GOOD, BAD], 2)):
+    for calls, count in (([FIND, BAD, GOOD], 1), ([FIND, GOOD, BAD], 2)):
         seen, answer = shown(*calls)
-        assert seen == whole * made and answer.is_cut and answer.is_complete
-        assert [call.name for call in answer.message.calls] == [call.name for call in calls[:made]]
+        assert seen == whole * count and answer.is_cut and answer.is_complete
+        assert [call.name for call in answer.message.calls] == [call.name for call in calls[:count]]
     seen, answer = shown(FIND, GOOD)
     assert seen == whole * 2 and not answer.is_cut
     seen, answer = shown(BAD, margin=math.inf)
@@ -339,8 +343,8 @@ def test_an_answer_ends_as_soon_as_a_call_is_seen_to_wait():
     filtered = AnswerNormalizer(
         may_call=True, parallel=True, judge=CallJudge([SEND, LOOK], [Message.user("Find Ann and write to her")], 9.0)
     )
-    found = Call("find_contact", {"name": "Ann"})
-    assert len(list(filtered.filter([CallStarted(0, "find_contact"), CallReady(0, found)]))) == 2
+    find_call = Call("find_contact", {"name": "Ann"})
+    assert len(list(filtered.filter([CallStarted(0, "find_contact"), CallReady(0, find_call)]))) == 2
     assert list(filtered.filter([CallStarted(1, "send_message"), CallArguments(1, '{"to":"Ann","text":"')])) == []
     assert not filtered.is_complete
     assert list(filtered.filter([CallArguments(1, "Her number is 555")])) == []
@@ -383,8 +387,8 @@ def seconds(work: Callable[[], object]) -> float:
     return min(once() for _ in range(3))
 
 
-def asked_doubt(call: Call, tool: Tool, said: str) -> float:
-    return call_doubt(call, tool, said, said)
+def asked_doubt(call: Call, tool: Tool, conversation: str) -> float:
+    return call_doubt(call, tool, conversation, conversation)
 
 
 @pytest.mark.parametrize("kind", LONG)
@@ -406,8 +410,8 @@ def test_millions_of_characters_are_judged(kind: str):
 
 
 def test_many_words_and_many_values_are_judged_against_a_long_conversation():
-    said = " ".join(f"word{number}" for number in range(20_000))
+    conversation = " ".join(f"word{number}" for number in range(20_000))
     text = " ".join(f"other{number}x" for number in range(20_000))
     call = Call("send_message", {"text": text, "many": [f"z{number}y" for number in range(50)]})
-    assert doubt({"text": text, **call.arguments}, SEND, said) > 0
-    assert not is_given(call, SEND, said)
+    assert doubt({"text": text, **call.arguments}, SEND, conversation) > 0
+    assert not is_given(call, SEND, conversation)

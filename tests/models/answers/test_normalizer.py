@@ -20,19 +20,19 @@ def events_of(index: int, id: str = "") -> list[ModelEvent]:
 
 def test_every_call_gets_one_id_for_all_its_events():
     answer = normalizer(id_pattern="[a-z0-9]{9}")
-    shown = list(answer.filter([*events_of(0), *events_of(1, "own"), *events_of(2, "own")]))
-    started = [event.id for event in shown if isinstance(event, CallStarted)]
-    assert [event.call.id for event in shown if isinstance(event, CallReady)] == started
+    filtered = list(answer.filter([*events_of(0), *events_of(1, "own"), *events_of(2, "own")]))
+    started = [event.id for event in filtered if isinstance(event, CallStarted)]
+    assert [event.call.id for event in filtered if isinstance(event, CallReady)] == started
     assert len(started[0]) == 9 and started[1] == "own" and len(set(started)) == 3
 
 
 @pytest.mark.parametrize("reads_on", [False, True])
 def test_what_is_said_behind_calls_is_left_out_and_ends_the_answer_unless_calls_may_follow(reads_on: bool):
     answer = normalizer(reads_on=reads_on)
-    shown = list(answer.filter([Text("So: "), *events_of(0), Text("]"), Thought("hm"), *events_of(1), Stopped("stop")]))
-    assert [event for event in shown if isinstance(event, Text | Thought)] == [Text("So: ")]
+    filtered = list(answer.filter([Text("So: "), *events_of(0), Text("]"), Thought("hm"), *events_of(1), Stopped("stop")]))
+    assert [event for event in filtered if isinstance(event, Text | Thought)] == [Text("So: ")]
     assert len(answer.calls) == (2 if reads_on else 1) and answer.is_complete is not reads_on
-    assert shown[-1] == Stopped("calls")
+    assert filtered[-1] == Stopped("calls")
 
 
 def test_of_several_calls_the_first_stays_where_one_is_allowed_and_none_where_none_is():

@@ -77,11 +77,11 @@ def answer(text: str, size: int) -> Source:
 
 async def read(source: Source) -> tuple[list[ModelEvent], list[int]]:
     """The events, and how many of the source had been given when each came."""
-    events, given = list[ModelEvent](), list[int]()
+    events, counts = list[ModelEvent](), list[int]()
     async for event in take_back_invented_calls(source.stream(), Source(INSTEAD).stream):
         events.append(event)
-        given.append(source.given)
-    return events, given
+        counts.append(source.given)
+    return events, counts
 
 
 def text_of(events: Iterable[ModelEvent]) -> str:
@@ -118,8 +118,8 @@ async def test_what_is_taken_back_is_not_generated_to_its_end():
     ("text", "doubtful"), [("Hello there", 0), ("  Hello", 2), ("[1, 2]", 1), ("```python\nx = 1", 10), ('{"city": 1}', 7)]
 )
 async def test_nothing_is_withheld_beyond_the_doubtful_beginning(text: str, doubtful: int):
-    events, given = await read(answer(text, 1))
-    come = [count for event, count in zip(events, given, strict=True) if isinstance(event, Text)]
+    events, counts = await read(answer(text, 1))
+    come = [count for event, count in zip(events, counts, strict=True) if isinstance(event, Text)]
     assert come[0] <= doubtful + 3  # the beginning, what decides, and the start of the answer
     late = [count - at for at, count in enumerate(come, start=2)]
     assert set(late[come[0] - 1 :]) <= {0}, "from there on every piece comes when it is given"
@@ -127,8 +127,8 @@ async def test_nothing_is_withheld_beyond_the_doubtful_beginning(text: str, doub
 
 async def test_thoughts_and_the_start_are_never_withheld():
     source = Source([Started(Usage()), Thought("hm"), Text("{"), Thought("so"), Text("}"), Stopped("stop")])
-    events, given = await read(source)
-    assert [type(event) for event in events] == [Started, Thought, Thought, Text, Text, Stopped] and given[:3] == [1, 2, 4]
+    events, counts = await read(source)
+    assert [type(event) for event in events] == [Started, Thought, Thought, Text, Text, Stopped] and counts[:3] == [1, 2, 4]
 
 
 async def test_the_log_probabilities_stay_with_their_text():
@@ -158,19 +158,19 @@ async def test_a_reader_that_leaves_closes_what_it_was_reading():
 
 async def test_the_time_an_answer_of_nothing_but_space_takes_does_not_explode():
     async def seconds(size: int) -> float:
-        taken: list[float] = []
+        times: list[float] = []
         for _ in range(3):
             source, began = answer("```" + " \n" * size, 2), time.process_time()
             await read(source)
-            taken.append(time.process_time() - began)
-        return min(taken)
+            times.append(time.process_time() - began)
+        return min(times)
 
     assert await seconds(1200) < 100 * await seconds(200)  # 6 times as long: 36 times if squared, 216 if cubed
 
 
 def test_in_words_nothing_is_called_and_what_is_missing_is_asked_for():
-    asked = Request((Message.system("Rules."), Message.user("Book it.")), (Tool("book"),))
-    plain, missing = ask_for_words(asked, asks_for_missing=False), ask_for_words(asked, asks_for_missing=True)
-    assert plain == replace(asked, choice=Choice("none"))
-    assert missing.choice == Choice("none") and missing.messages[0] == asked.messages[0]
+    request = Request((Message.system("Rules."), Message.user("Book it.")), (Tool("book"),))
+    plain, missing = ask_for_words(request, asks_for_missing=False), ask_for_words(request, asks_for_missing=True)
+    assert plain == replace(request, choice=Choice("none"))
+    assert missing.choice == Choice("none") and missing.messages[0] == request.messages[0]
     assert missing.messages[-1].content.startswith("Book it.") and len(missing.messages[-1].content) > len("Book it.")

@@ -38,8 +38,8 @@ def sse(*chunks: Any, done: bool = True) -> bytes:
 
 
 def _frame(chunk: Any) -> bytes:
-    named = f"event: {chunk['type']}\n" if "type" in chunk else ""
-    return f"{named}data: {json.dumps(chunk)}\n\n".encode()
+    event_line = f"event: {chunk['type']}\n" if "type" in chunk else ""
+    return f"{event_line}data: {json.dumps(chunk)}\n\n".encode()
 
 
 def lines(*rows: Any) -> bytes:
@@ -66,8 +66,8 @@ def chunks(*deltas: dict[str, Any], finish: str | None = "stop", usage: Any = No
 
 def call_delta(name: str, arguments: Any, id: str | None = "call_1", index: int = 0) -> dict[str, Any]:
     """The delta of one whole call."""
-    made = {"index": index, "type": "function", "function": {"name": name, "arguments": arguments}}
-    return {"tool_calls": [made if id is None else {**made, "id": id}]}
+    call = {"index": index, "type": "function", "function": {"name": name, "arguments": arguments}}
+    return {"tool_calls": [call if id is None else {**call, "id": id}]}
 
 
 def remote(

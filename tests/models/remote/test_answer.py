@@ -184,8 +184,8 @@ async def test_lost_arguments_are_asked_for_again() -> None:
         done=False,
     )
     whole = {"type": "message", "role": "assistant", "stop_reason": "tool_use", "usage": {"input_tokens": 3, "output_tokens": 1}}
-    found = http(json.dumps({**whole, "content": [{**block, "input": {"city": "Bonn"}}]}).encode())
-    async with scripted(lost, found) as server:
+    read_events = http(json.dumps({**whole, "content": [{**block, "input": {"city": "Bonn"}}]}).encode())
+    async with scripted(lost, read_events) as server:
         events = await answer(remote(server, "anthropic"))
     assert calls_of(events) == [BONN]
     assert end_of(events).report.retries == 1

@@ -61,23 +61,23 @@ async def answer(model: Any, guards: Sequence[str] | None = None) -> tuple[str, 
 )
 async def test_what_is_of_no_use_after_a_result_is_taken_back_and_asked_for_again(useless: bytes, name: str) -> None:
     async with scripted(useless, ANSWER) as server:
-        text, made, end = await answer(remote(server, guards=("small",)))
-    assert (text, made, end.reason) == ("It is mild.", [], "stop")
+        text, tool_calls, end = await answer(remote(server, guards=("small",)))
+    assert (text, tool_calls, end.reason) == ("It is mild.", [], "stop")
     assert end.report.taken_back == (name,)
     assert LINE in server.asked[1]["messages"][-1]["content"]
 
 
 async def test_an_upstream_that_repeats_its_call_for_ever_is_not_asked_for_ever() -> None:
     async with scripted(REPEATED) as server:
-        _, made, end = await answer(remote(server, guards=("small",)))
-    assert not made and end.reason == "stop"
+        _, tool_calls, end = await answer(remote(server, guards=("small",)))
+    assert not tool_calls and end.reason == "stop"
     assert len(server.asked) <= 3
 
 
 async def test_without_guards_the_call_goes_through() -> None:
     async with scripted(REPEATED) as server:
-        _, made, end = await answer(remote(server))
-    assert [call.name for call in made] == ["weather"] and end.reason == "calls"
+        _, tool_calls, end = await answer(remote(server))
+    assert [call.name for call in tool_calls] == ["weather"] and end.reason == "calls"
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)
@@ -85,8 +85,8 @@ async def test_every_dialect_is_guarded(dialect: str) -> None:
     upstream = FakeModel(calls(Call("weather", {"city": "Bonn"}, "c9")), says("It is mild."))
     async with served(create_app({"m": upstream})) as url:
         model = open_model(f"callsmith+{url}/v1#m", Options(api=dialect))
-        text, made, end = await answer(model, guards=("small",))
-    assert (text, made, end.report.taken_back) == ("It is mild.", [], ("repeated_call",))
+        text, tool_calls, end = await answer(model, guards=("small",))
+    assert (text, tool_calls, end.report.taken_back) == ("It is mild.", [], ("repeated_call",))
     assert LINE in upstream.asked[1].messages[-1].content
 
 
@@ -140,5 +140,5 @@ async def test_raw_completions_of_every_server_are_guarded(kind: Kind, monkeypat
     async with opened(ScriptedServer(kind, says=[call, "It is mild."])) as engine:
         model = LocalModel(engine, format_named("hermes"), Template(TEMPLATE), Traits(guards=("small",)))
         events = [event async for event in guarded(model).stream(replace(ASKED, choice=Choice("auto")))]
-    text, made, end = said(events)
-    assert (text, made, end.report.taken_back) == ("It is mild.", [], ("repeated_call",))
+    text, tool_calls, end = said(events)
+    assert (text, tool_calls, end.report.taken_back) == ("It is mild.", [], ("repeated_call",))

@@ -39,9 +39,9 @@ def patient(server: Scripted | str, **retry_policy: float) -> RemoteModel:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
 
 
 def sent(response: Any) -> list[Any]:
@@ -85,8 +85,8 @@ REFUSALS: dict[str, tuple[bytes, int, str]] = {
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("how", REFUSALS)
 async def test_an_upstream_that_refuses(how: str, stream: bool) -> None:
-    said, status, message = REFUSALS[how]
-    async with scripted(said) as server:
+    refused_answer, status, message = REFUSALS[how]
+    async with scripted(refused_answer) as server:
         answer = await ask(remote(server), stream=stream)
     assert answer.status_code == status
     assert message in answer.json()["error"]["message"]

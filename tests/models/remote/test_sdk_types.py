@@ -116,10 +116,10 @@ SENT: Mapping[str, Any] = {
 @pytest.mark.req("R137")
 @pytest.mark.req("R138")
 async def test_what_is_sent_is_what_the_vendors_take(provider: str, api: str, choice: str) -> None:
-    said = {"chat": sse(*CHUNKS), "responses": sse(*EVENTS, done=False), "anthropic": sse(*MESSAGES, done=False)}[api]
+    streams = {"chat": sse(*CHUNKS), "responses": sse(*EVENTS, done=False), "anthropic": sse(*MESSAGES, done=False)}[api]
     sampling = Sampling(temperature=0.5, max_tokens=50)
     request = Request(HISTORY, (WEATHER, ADD), CHOICES[choice], parallel=False, sampling=sampling, thinking=False)
-    async with scripted(said) as server:
+    async with scripted(streams) as server:
         events = await answer(remote(server, api, provider=provider), request)
     body = server.asked[0]
     assert set(body) <= set(get_type_hints(SENT[api]))
@@ -156,11 +156,11 @@ async def test_what_is_sent_to_ollama_is_what_its_sdk_sends(choice: str) -> None
 @pytest.mark.parametrize("who", ANSWERS)
 @pytest.mark.req("R194")
 async def test_each_gives_well_formed_calls_for_one_prompt(who: str) -> None:
-    provider, api, said = ANSWERS[who]
-    async with scripted(said) as server:
+    provider, api, body = ANSWERS[who]
+    async with scripted(body) as server:
         model = remote(server, api, provider=provider)
-        asked = AsyncOpenAI(base_url="http://localhost/v1", api_key="-", http_client=http(create_app({"m": model})))
-        stream = await asked.chat.completions.create(
+        client = AsyncOpenAI(base_url="http://localhost/v1", api_key="-", http_client=http(create_app({"m": model})))
+        stream = await client.chat.completions.create(
             model="m", messages=[{"role": "user", "content": "The weather in Bonn?"}], tools=[WEATHER_FUNCTION], stream=True
         )
         deltas = [chunk.choices[0] async for chunk in stream if chunk.choices]
@@ -175,10 +175,10 @@ async def test_each_gives_well_formed_calls_for_one_prompt(who: str) -> None:
 @pytest.mark.parametrize("who", ANSWERS)
 @pytest.mark.req("R194")
 async def test_each_gives_well_formed_frames_of_a_call_for_one_prompt(who: str) -> None:
-    provider, api, said = ANSWERS[who]
+    provider, api, body = ANSWERS[who]
     tool = {"name": "weather", "parameters_schema": WEATHER_FUNCTION["function"]["parameters"]}
     bus = CapabilityBus()
-    async with scripted(said) as server:
+    async with scripted(body) as server:
         model = remote(server, api, provider=provider)
         LlmService(bus, {"m": model}).register()
         frames = [item async for item in bus.stream("llm.chat", (2, 0), chat_body("The weather in Bonn?", tools=[tool]))]

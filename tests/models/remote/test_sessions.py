@@ -21,15 +21,15 @@ OK = chat({"content": "fine"})
 
 
 def header(head: str, name: str) -> str | None:
-    found = [line.partition(":")[2].strip() for line in head.split("\r\n") if line.startswith(f"{name}:")]
-    return found[0] if found else None
+    values = [line.partition(":")[2].strip() for line in head.split("\r\n") if line.startswith(f"{name}:")]
+    return values[0] if values else None
 
 
 def ids(server: Scripted) -> list[str | None]:
     """The ids of the requests that came; each is the same under every name."""
-    found = [{header(head, name) for name in NAMES} for head in server.headers]
-    assert all(len(item) == 1 for item in found)
-    return [next(iter(item)) for item in found]
+    by_request = [{header(head, name) for name in NAMES} for head in server.headers]
+    assert all(len(item) == 1 for item in by_request)
+    return [next(iter(item)) for item in by_request]
 
 
 async def test_a_conversation_has_one_id_under_every_name() -> None:
@@ -52,7 +52,9 @@ async def test_servers_that_take_it_get_it_in_the_body_too(name: str) -> None:
 def test_a_service_that_nobody_has_set_up_for_it_is_told_nothing() -> None:
     own = {name: spec.is_own for name in providers() if (spec := parse_spec(f"{name}:m"))}
     assert {name for name in own if own[name]} == {"ollama", "openbmb", "lmstudio", "vllm", "sglang", "llama-server", "callsmith"}
-    assert not any(quirks.session for name, one in providers().items() if not own[name] for quirks in one.quirks.values())
+    assert not any(
+        quirks.session for name, provider in providers().items() if not own[name] for quirks in provider.quirks.values()
+    )
     spec = parse_spec("openai+https://gateway.example/v1#m")
     assert spec is not None
     assert spec.is_own
@@ -93,9 +95,9 @@ NAMED: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
 
 
 async def ask(client: httpx2.AsyncClient, path: str, text: str, key: str, headers: dict[str, str], more: dict[str, Any]) -> None:
-    asked = {"input": text} if path == "/v1/responses" else {"messages": [{"role": "user", "content": text}]}
+    body = {"input": text} if path == "/v1/responses" else {"messages": [{"role": "user", "content": text}]}
     sent = {**headers, "authorization": f"Bearer {key}"}
-    answer = await client.post(path, json={"model": "m", **asked, **more}, headers=sent)
+    answer = await client.post(path, json={"model": "m", **body, **more}, headers=sent)
     assert answer.status_code == 200, answer.text
 
 

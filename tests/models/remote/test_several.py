@@ -29,9 +29,9 @@ async def dies(writer: asyncio.StreamWriter) -> None:
     writer.transport.abort()
 
 
-def breaks_off(*said: bytes) -> Speak:
+def breaks_off(*frames: bytes) -> Speak:
     async def speak(writer: asyncio.StreamWriter) -> None:
-        for item in said:
+        for item in frames:
             writer.write(item)
             await writer.drain()
             await asyncio.sleep(0.02)
@@ -48,8 +48,8 @@ def request_to(model: RemoteModel, server: Scripted) -> Request:
     """A request that goes to this server first."""
     for number in range(1000):
         request = replace(HI, affinity=str(number))
-        found = model.upstream.replicas.choose(affinity_id(request))
-        if found and found.url == server.url:
+        replica = model.upstream.replicas.choose(affinity_id(request))
+        if replica and replica.url == server.url:
             return request
     raise AssertionError("there is none")
 
@@ -112,12 +112,12 @@ async def test_an_answer_of_which_something_was_shown_is_not_asked_for_again() -
     begun = sse(*chunks({"content": "half "}, finish=None), done=False).partition(b"\r\n\r\n")[2]
 
     async def act(model: RemoteModel, request: Request, first: Scripted, other: Scripted) -> list[str]:
-        shown = list[str]()
+        texts = list[str]()
         with pytest.raises(ModelError, match="broke off"):
             async for event in model.stream(request):
-                shown += [event.text] if isinstance(event, Text) else []
+                texts += [event.text] if isinstance(event, Text) else []
         assert other.paths == []
-        return shown
+        return texts
 
     assert await with_two(breaks_off(HEAD + begun), act) == ["half "]
 

@@ -145,11 +145,11 @@ async def test_no_request_is_lost_while_models_come_and_go():
     model = LazyModel("m", opener, KNOWN, unload_after=0.001)
 
     async def several() -> list[str]:
-        said: list[str] = []
+        texts: list[str] = []
         for pause in (0, 0.002, 0.001, 0.003):
-            said.append(await ask(model))
+            texts.append(await ask(model))
             await asyncio.sleep(pause)
-        return said
+        return texts
 
     async def unloading() -> None:
         for _ in range(30):

@@ -28,8 +28,8 @@ def traits(options: Options = Options(), info: EngineInfo = INFO) -> Traits:
 @pytest.mark.req("R222")
 def test_what_was_measured_counts_before_a_preset_and_behind_the_user():
     assert (traits().policy, traits().auto_guarded) == ("auto", False)
-    found = Measured("mine", "required_first_hop", True, scores={"guarded": {"n": 5}})
-    store_measured("Qwen2 0.5B", 77, found)
+    measured = Measured("mine", "required_first_hop", True, scores={"guarded": {"n": 5}})
+    store_measured("Qwen2 0.5B", 77, measured)
     store_measured("Other", 78, Measured("other"))
     assert (traits().policy, traits().auto_guarded) == ("required_first_hop", True)
     assert traits(Options(policy="auto", auto_guarded=False)).policy == "auto"

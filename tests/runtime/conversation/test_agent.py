@@ -134,8 +134,8 @@ async def test_with_a_folder_an_agent_asks_through_its_caller(tmp_path: Path, re
     inner = StrictFakeModel(calls(ADA, SEE), says("Ada knows."))
     conversation = Conversation(StrictFakeModel(calls(ASK), says("Done.")), clerk.as_toolset(inner, folder=folder), journal=path)
     reply = await conversation.send("Have Ada told.")
-    (asked,) = reply.pending
-    assert (asked.call, asked.reason) == (ASK, 'clerk wants to call send with {"to": "Ada"}: it has side effects')
+    (question,) = reply.pending
+    assert (question.call, question.reason) == (ASK, 'clerk wants to call send with {"to": "Ada"}: it has side effects')
     if restart:
         toolset = clerk.as_toolset(StrictFakeModel(says("Ada knows.")), folder=folder)
         conversation = Conversation.load(path, StrictFakeModel(says("Done.")), toolset, journal=path)

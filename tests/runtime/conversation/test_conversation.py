@@ -33,14 +33,14 @@ from tests.waiting import until
 
 
 def test_results_stand_in_the_order_of_their_calls():
-    asked = (Message.user("Hi"), Message.assistant(calls=[ADA, BOB, SEE]))
+    history = (Message.user("Hi"), Message.assistant(calls=[ADA, BOB, SEE]))
     one, two, three = (Message.tool(Result(call.id, call.name, call.id)) for call in (ADA, BOB, SEE))
     other = Message.tool(Result("c2", "send", "other"))
-    assert add_results((*asked, three), one, two) == (*asked, one, two, three)
-    assert add_results((*asked, one, two), other) == (*asked, one, other)
-    said = Message.assistant("Yes.")
-    assert join_messages((*asked, two), (three, one, said)) == (*asked, one, two, three, said)
-    assert add_results(asked[:1]) == asked[:1]
+    assert add_results((*history, three), one, two) == (*history, one, two, three)
+    assert add_results((*history, one, two), other) == (*history, one, other)
+    message = Message.assistant("Yes.")
+    assert join_messages((*history, two), (three, one, message)) == (*history, one, two, three, message)
+    assert add_results(history[:1]) == history[:1]
     assert add_results((), one) == (one,)
     twins = (Message.assistant(calls=[Call("look"), Call("look")]),)
     nameless = [Message.tool(Result("", "look", text)) for text in ("a", "b")]
@@ -147,7 +147,7 @@ async def test_a_call_that_needs_a_word_waits_for_it_and_then_runs():
     model, desk = StrictFakeModel(calls(ADA, SEE), says("Sent.")), Desk()
     conversation = Conversation(model, desk)
     reply = await conversation.send("Tell Ada.")
-    assert (reply.reason, [asked.call for asked in reply.pending], reply.pending[0].reason) == (
+    assert (reply.reason, [question.call for question in reply.pending], reply.pending[0].reason) == (
         "confirmation", [ADA], "it has side effects",
     )  # fmt: skip
     assert desk.done == ["look"]
@@ -180,13 +180,13 @@ async def test_calls_are_decided_one_by_one_or_together():
     for together in (False, True):
         desk = Desk()
         conversation = Conversation(StrictFakeModel(calls(ADA, BOB), says("Sent.")), desk)
-        assert [asked.call.id for asked in (await conversation.send("Tell both.")).pending] == ["c1", "c2"]
+        assert [question.call.id for question in (await conversation.send("Tell both.")).pending] == ["c1", "c2"]
         if together:
             reply = await conversation.resume({"c1": Approved(), "c2": Denied("no")})
         else:
             reply = await conversation.decide("c2", Denied("no"))
-            assert (reply.reason, [asked.call.id for asked in reply.pending]) == ("confirmation", ["c1"])
-            assert [asked.call.id for asked in (await conversation.resume()).pending] == ["c1"]
+            assert (reply.reason, [question.call.id for question in reply.pending]) == ("confirmation", ["c1"])
+            assert [question.call.id for question in (await conversation.resume()).pending] == ["c1"]
             reply = await conversation.decide("c1", Approved())
         assert (reply.text, desk.done) == ("Sent.", ["send Ada"])
         assert tool_texts(conversation) == [("c1", "done"), ("c2", "denied: no")]
@@ -228,7 +228,7 @@ async def test_being_asked_again_gives_no_more_time():
     await conversation.send("Tell both.")
     desk._expires = time.time() + 1000
     reply = await conversation.decide("c2", Denied())
-    assert [asked.expires for asked in reply.pending] == [1000.0]
+    assert [question.expires for question in reply.pending] == [1000.0]
 
 
 async def test_a_word_on_a_call_that_does_not_wait_is_an_error():
@@ -275,7 +275,7 @@ async def test_a_fork_goes_its_own_way_and_needs_a_word_of_its_own():
     fork = conversation.fork()
     assert (fork.id != conversation.id, fork.messages, fork.pending) == (True, conversation.messages, conversation.pending)
     await conversation.decide("c1", Approved())
-    assert [asked.call.id for asked in fork.pending] == ["c1"]
+    assert [question.call.id for question in fork.pending] == ["c1"]
     await fork.decide("c1", Denied("no"))
     assert (conversation.messages[-1].content, fork.messages[-1].content, desk.done) == ("Here.", "There.", ["send Ada"])
 
@@ -343,20 +343,22 @@ async def test_nobody_is_asked_about_a_call_again_that_was_approved_and_made_in_
     again = replace(ADA, id="c9")
     model, desk = StrictFakeModel(calls(ADA), calls(again), says("Sent."), calls(replace(ADA, id="c10"))), Free()
     conversation = Conversation(model, Confirmed(desk))
-    assert [asked.call for asked in (await conversation.send("Write to Ada.")).pending] == [ADA]
+    assert [question.call for question in (await conversation.send("Write to Ada.")).pending] == [ADA]
     reply = await conversation.decide(ADA.id, Approved())
     assert (reply.text, reply.pending) == ("Sent.", ())
     assert len(desk.done) == 1
     first, second = (message.content for message in conversation.messages if message.role == "tool")
     assert second.startswith(first) and "not made again" in second
-    assert [asked.call.id for asked in (await conversation.send("Once more.")).pending] == ["c10"]  # a new turn is a new wish
+    assert [question.call.id for question in (await conversation.send("Once more.")).pending] == [
+        "c10"
+    ]  # a new turn is a new wish
 
 
 async def test_a_call_that_failed_or_was_denied_is_asked_about_again():
     again = replace(ADA, id="c9")
     conversation = Conversation(StrictFakeModel(calls(ADA), calls(again)), Confirmed(Free()))
     await conversation.send("Write to Ada.")
-    assert [asked.call for asked in (await conversation.decide(ADA.id, Denied("not now"))).pending] == [again]
+    assert [question.call for question in (await conversation.decide(ADA.id, Denied("not now"))).pending] == [again]
 
 
 async def test_the_last_turn_is_taken_back_and_what_waits_in_it(tmp_path: Path):

@@ -43,10 +43,10 @@ async def test_without_an_answer_the_run_ends_where_it_pauses():
 
 @pytest.mark.parametrize(("decision", "done"), [(Approved(), ["send Ada"]), (Denied("no"), [])])
 async def test_a_pause_that_is_answered_goes_on_to_one_end(decision: Any, done: list[str]):
-    asked: list[Questions] = []
+    rounds: list[Questions] = []
 
     async def answer(questions: Questions, open_calls: tuple[Call, ...]) -> PauseAnswer:
-        asked.append(questions)
+        rounds.append(questions)
         return PauseAnswer(decisions={question.call.id: decision for question in questions})
 
     model, desk = StrictFakeModel(calls(ADA), says("Ready.")), Desk()
@@ -56,7 +56,7 @@ async def test_a_pause_that_is_answered_goes_on_to_one_end(decision: Any, done: 
     ended = events[-1]
     assert isinstance(ended, TurnEnded)
     assert [message.role for message in ended.messages] == ["assistant", "tool", "assistant"]
-    assert (ended.reason, ended.text, ended.usage.prompt, len(asked)) == ("stop", "Ready.", 30, 1)
+    assert (ended.reason, ended.text, ended.usage.prompt, len(rounds)) == ("stop", "Ready.", 30, 1)
 
 
 async def test_results_of_the_caller_are_in_the_history_and_no_events_unless_that_is_wanted():

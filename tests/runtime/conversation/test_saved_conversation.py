@@ -90,10 +90,10 @@ async def test_calls_to_which_the_model_gave_no_ids_are_in_the_journal_like_othe
         assert set(seen["started"]) <= {call["id"] for call in seen["messages"][1]["calls"]}
 
 
-async def interrupted(path: Path, desk: Free, *made: Call, model: StrictFakeModel) -> Conversation:
+async def interrupted(path: Path, desk: Free, *tool_calls: Call, model: StrictFakeModel) -> Conversation:
     """A conversation whose process went away while these calls ran, loaded again."""
     stuck = Stuck(*desk._tools)
-    events = Conversation(StrictFakeModel(calls(*made)), stuck, journal=path).stream("Go.")
+    events = Conversation(StrictFakeModel(calls(*tool_calls)), stuck, journal=path).stream("Go.")
     while not isinstance(await anext(events), ToolStarted):
         pass
     task = asyncio.ensure_future(anext(events))
@@ -231,7 +231,7 @@ async def test_a_fork_has_not_approved_what_was_approved_and_not_yet_run(tmp_pat
     await first._journal.decide(first.pending[0], Approved())  # and here the lights go out
     loaded = Conversation.load(path, StrictFakeModel(), desk)
     fork = loaded.fork()
-    assert (loaded.pending, [asked.call for asked in fork.pending]) == ((), [ADA])
+    assert (loaded.pending, [question.call for question in fork.pending]) == ((), [ADA])
     assert (await fork.resume()).reason == "confirmation"
     assert desk.done == []
 

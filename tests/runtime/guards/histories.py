@@ -30,8 +30,8 @@ def bonn(city: str = "Bonn") -> Call:
 def history(*rounds: tuple[Call, Any] | Sequence[tuple[Call, Any]], question: Message = QUESTION) -> tuple[Message, ...]:
     """The question, and rounds of calls with their results."""
     messages = [question]
-    for one in rounds:
-        steps = [one] if isinstance(one, tuple) else one
+    for step_or_steps in rounds:
+        steps = [step_or_steps] if isinstance(step_or_steps, tuple) else step_or_steps
         messages.append(Message.assistant(calls=[call for call, _ in steps]))
         messages += [Message.tool(Result(call.id, call.name, content)) for call, content in steps]
     return tuple(messages)

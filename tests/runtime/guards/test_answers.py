@@ -19,8 +19,8 @@ async def answered(
     *answers: Sequence[ModelEvent], result: Any = JSON, guards: Sequence[str] = ("answers",), **request: Any
 ) -> tuple[list[ModelEvent], FakeModel]:
     model = FakeModel(*answers)
-    asked = Request(history((bonn(), result)), (WEATHER, CLOCK), **request)
-    return [event async for event in guarded(model, guards).stream(asked)], model
+    question = Request(history((bonn(), result)), (WEATHER, CLOCK), **request)
+    return [event async for event in guarded(model, guards).stream(question)], model
 
 
 def pieces(text: str, size: int = 3) -> list[ModelEvent]:

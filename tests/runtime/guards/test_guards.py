@@ -150,13 +150,13 @@ async def test_work_that_goes_forward_between_the_same_calls_is_no_cycle():
     ],
 )
 async def test_arguments_that_are_only_copied_bring_a_hint_and_then_the_end_of_calling(arguments: dict[str, Any]):
-    shown = (bonn(), {"celsius": 14, "sky": "mild"})
+    step = (bonn(), {"celsius": 14, "sky": "mild"})
     copied = (calls("weather", **arguments), "invalid_arguments")
-    once = await asked("echoes", shown, copied)
+    once = await asked("echoes", step, copied)
     assert "were only copied from above" in hint_in(once)
     assert once.choice == Choice()
-    assert (await asked("echoes", shown, copied, copied)).choice == Choice("none")
-    assert not hint_in(await asked("echoes", shown, copied, (bonn(), "mild")))
+    assert (await asked("echoes", step, copied, copied)).choice == Choice("none")
+    assert not hint_in(await asked("echoes", step, copied, (bonn(), "mild")))
 
 
 async def test_a_result_that_fits_may_be_handed_on():
@@ -281,9 +281,9 @@ def test_a_model_is_guarded_as_it_needs_and_others_are_left_alone():
 
 
 def test_every_guard_that_is_named_for_a_model_exists():
-    named = [known.guards for known in (*presets(), *catalogue().values()) if known.guards]
-    assert named
-    for guards in named:
+    guard_lists = [known.guards for known in (*presets(), *catalogue().values()) if known.guards]
+    assert guard_lists
+    for guards in guard_lists:
         guarded(FakeModel(SAYS), guards)
 
 
@@ -308,8 +308,8 @@ def small_model(*replies: str) -> tuple[LocalModel, Scripted]:
 async def test_the_server_guards_small_models_whose_calls_it_runs_unless_told_not_to(on: bool):
     model, engine = small_model(CALLING, CALLING, CALLING, "It is mild.")
     answers = make_pipeline({"small": model}, Functions(weather), Settings(guards=on))
-    said = [event.text async for event in answers.answer(model, Request((QUESTION,))) if isinstance(event, Text)]
-    assert "".join(said) == "It is mild."
+    texts = [event.text async for event in answers.answer(model, Request((QUESTION,))) if isinstance(event, Text)]
+    assert "".join(texts) == "It is mild."
     assert (ANSWER in engine.asked[-1].prompt.text) == on
 
 

@@ -166,8 +166,8 @@ async def test_other_tools_are_as_they_were_and_patterns_name_more():
     look = FakeModel(calls(Call("look", {}, "c1")), says("…"))
     assert [item.content for item in finished(await everything(look, BackgroundTools(studio.tools, jobs)))] == ["nothing new"]
     assert [listed_tool.name for listed_tool in await BackgroundTools(Functions(len), jobs).tools()] == ["len"]
-    named = BackgroundTools(Functions(tool(name="look")(lambda: 1)), jobs, ["lo*"])
-    assert [listed_tool.name for listed_tool in await named.tools()] == ["look", "job_result"]
+    background = BackgroundTools(Functions(tool(name="look")(lambda: 1)), jobs, ["lo*"])
+    assert [listed_tool.name for listed_tool in await background.tools()] == ["look", "job_result"]
 
 
 @virtual_time
@@ -226,14 +226,14 @@ async def test_jobs_are_brought_only_to_their_own_caller_and_conversation_or_whe
         pass
     await asyncio.sleep(5)
     (job,) = await jobs.list("ada")
-    named = [Message.user(f"What became of {job.id}?")]
+    messages = [Message.user(f"What became of {job.id}?")]
     assert len(await calls_for_results(jobs, "ada", "talk", ())) == 1
-    assert len(await calls_for_results(jobs, "ada", "other", named)) == 1
+    assert len(await calls_for_results(jobs, "ada", "other", messages)) == 1
     assert await calls_for_results(jobs, "ada", "other", ()) == ()
-    assert await calls_for_results(jobs, "bob", "talk", named) == ()
-    asked = [item async for item in toolset.call(Call("job_result", {"job": job.id}, "c"), Context("talk", subject="bob"))]
-    assert isinstance(asked[0], Result)
-    assert asked[0].code == "not_found"
+    assert await calls_for_results(jobs, "bob", "talk", messages) == ()
+    results = [item async for item in toolset.call(Call("job_result", {"job": job.id}, "c"), Context("talk", subject="bob"))]
+    assert isinstance(results[0], Result)
+    assert results[0].code == "not_found"
 
 
 @virtual_time

@@ -26,12 +26,12 @@ RESULT = (Message.assistant(calls=[ASKED]), Message.tool(Result(ASKED.id, ASKED.
 
 
 def check(template: Template) -> None:
-    found = detect(template, formats().values())
-    format = found.format if found else format_named("hermes")
-    for said in ((), (Message.user("And now?"),)):
-        request = Request((*BEGUN, *said, *RESULT), (DRAW, RESULT_TOOL))
+    evidence = detect(template, formats().values())
+    format = evidence.format if evidence else format_named("hermes")
+    for more in ((), (Message.user("And now?"),)):
+        request = Request((*BEGUN, *more, *RESULT), (DRAW, RESULT_TOOL))
         text = prompt_for(request, request.tools, template, format).text
-        words = ("Draw a cat.", "a cat", "I am drawing.", "job_result", "cat.png", *(message.content for message in said))
+        words = ("Draw a cat.", "a cat", "I am drawing.", "job_result", "cat.png", *(message.content for message in more))
         assert [word for word in words if word not in text] == []
 
 

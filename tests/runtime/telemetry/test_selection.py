@@ -11,8 +11,8 @@ from tests.fakes import FakeModel, Handlers, calls, hello, says
 from tests.runtime.telemetry.traced import GREET, traced
 
 
-def of(*made: CallRecord, offered: tuple[str, ...] = ("find", "search", "wave")) -> TurnRecord:
-    return TurnRecord(0.0, "parrot", offered, calls=made)
+def of(*records: CallRecord, offered: tuple[str, ...] = ("find", "search", "wave")) -> TurnRecord:
+    return TurnRecord(0.0, "parrot", offered, calls=records)
 
 
 @pytest.mark.req("R221")
@@ -37,7 +37,7 @@ def test_a_call_denied_in_an_earlier_turn_and_then_another_is_a_confusion():
 
 
 @pytest.mark.parametrize(
-    "made",
+    "records",
     [
         (CallRecord("find", "ok", step=1), CallRecord("search", "ok", step=2)),
         (CallRecord("find", "failed", step=1), CallRecord("search", "ok", step=1)),  # side by side
@@ -46,8 +46,8 @@ def test_a_call_denied_in_an_earlier_turn_and_then_another_is_a_confusion():
         (CallRecord(UNKNOWN, "unknown", step=1),),
     ],
 )
-def test_what_need_not_be_a_confusion_is_none(made: tuple[CallRecord, ...]):
-    assert report([of(*made)]).confused == ()
+def test_what_need_not_be_a_confusion_is_none(records: tuple[CallRecord, ...]):
+    assert report([of(*records)]).confused == ()
 
 
 @pytest.mark.req("R221")

@@ -28,8 +28,8 @@ def spans() -> tuple[Spans, InMemorySpanExporter]:
 
 async def spanned(recorder: Spans, exporter: InMemorySpanExporter, *, show: bool = False) -> Any:
     toolset = Functions(greet, fall)
-    made = calls(Call("greet", {"to": SECRET}, "c1"), Call("fall", {}, "c2"))
-    events = run(FakeModel(made, says(SECRET)), toolset, ASKED)
+    answer = calls(Call("greet", {"to": SECRET}, "c1"), Call("fall", {}, "c2"))
+    events = run(FakeModel(answer, says(SECRET)), toolset, ASKED)
     async for _ in record_turn(events, recorder, TurnInfo("parrot", await toolset.tools()), show_arguments=show):
         pass
     return exporter.get_finished_spans()
@@ -65,15 +65,15 @@ async def test_a_turn_is_a_span_and_each_call_one_inside_it(spans: tuple[Spans, 
 @pytest.mark.req("R221")
 async def test_spans_show_arguments_only_where_that_is_asked_for(spans: tuple[Spans, InMemorySpanExporter]):
     assert not any(SECRET in item.to_json() for item in await spanned(*spans))
-    shown = (await spanned(*spans, show=True))[3]
-    assert shown.attributes["gen_ai.tool.call.arguments"] == json.dumps({"to": SECRET})
-    assert shown.attributes["gen_ai.tool.call.result"] == f"hello {SECRET}"
+    span = (await spanned(*spans, show=True))[3]
+    assert span.attributes["gen_ai.tool.call.arguments"] == json.dumps({"to": SECRET})
+    assert span.attributes["gen_ai.tool.call.result"] == f"hello {SECRET}"
 
 
 async def test_an_answer_whose_calls_go_back_is_a_chat_without_tools_run(spans: tuple[Spans, InMemorySpanExporter]):
     recorder, exporter = spans
-    made = calls(Call("greet", {"to": "Ada"}, "c1"))
-    async for _ in record_turn(given(*made), recorder, TurnInfo("parrot", [GREET], external=True)):
+    answer = calls(Call("greet", {"to": "Ada"}, "c1"))
+    async for _ in record_turn(given(*answer), recorder, TurnInfo("parrot", [GREET], external=True)):
         pass
     (chat,) = exporter.get_finished_spans()
     assert (chat.name, chat.attributes["gen_ai.operation.name"]) == ("chat parrot", "chat")

@@ -28,9 +28,9 @@ def test_calls_are_counted_by_tool_and_outcome_the_most_called_first():
 
 
 def test_a_call_that_waited_for_a_person_is_one_call():
-    asked = TurnRecord(NOW, "m", calls=(CallRecord("pay", "waiting"),))
+    waiting = TurnRecord(NOW, "m", calls=(CallRecord("pay", "waiting"),))
     answered = TurnRecord(NOW, "m", calls=(CallRecord("pay", "ok", resumed=True, seconds=0.5),))
-    summary = summarize([asked, answered], NOW, 1)
+    summary = summarize([waiting, answered], NOW, 1)
     assert summary.tools == (ToolSummary("pay", 1, 1, 0, 0, 0.5, 0.5),)
     assert summary.minutes[0].calls == 1
 

@@ -55,13 +55,13 @@ def test_tools_of_any_number_of_names_do_not_fill_the_memory():
 
 
 def test_counters_tell_what_became_of_each_tool():
-    made = (
+    records = (
         CallRecord("a", "ok", repairs=("x",), arguments_size=8, result_size=9, seconds=0.02), CallRecord("a", "invalid"),
         CallRecord("a", "failed", seconds=400.0), CallRecord("a", "timeout"), CallRecord("a", "declined", resumed=True),
         CallRecord("aa", "unknown", meant="a"), CallRecord(UNKNOWN, "unknown"),
     )  # fmt: skip
     counters = Counters()
-    counters.add(TurnRecord(0.0, "parrot", ("a", "b"), calls=made, usage=Usage(5, 6), first=0.1, seconds=0.2))
+    counters.add(TurnRecord(0.0, "parrot", ("a", "b"), calls=records, usage=Usage(5, 6), first=0.1, seconds=0.2))
     a = counters.tools["a"]
     assert (a.offered, a.called, a.invalid, a.repaired, a.declined, a.failed, a.timeouts) == (1, 5, 2, 1, 1, 1, 1)
     assert (a.tokens, a.seconds.total, sum(a.seconds.counts), a.seconds.counts[-1]) == (5, 400.02, 2, 1)

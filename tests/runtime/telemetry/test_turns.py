@@ -89,12 +89,12 @@ async def test_each_way_a_call_can_end_has_its_outcome():
         await asyncio.sleep(5)
         return ""
 
-    made = [
+    tool_calls = [
         Call("greet", {"to": "Ada"}, "c1"), Call("greet", {}, "c2"), Call("greeet", {}, "c3"), Call("fall", {}, "c4"),
         Call("slow", {}, "c5"),
     ]  # fmt: skip
     toolset = Timed(Handlers(GREET, Tool("fall"), Tool("slow"), greet=hello, fall=broken, slow=slow), 0.05)
-    turn = await traced(FakeModel(calls(*made), says("done")), toolset)
+    turn = await traced(FakeModel(calls(*tool_calls), says("done")), toolset)
     assert [(call.outcome, call.code) for call in turn.calls] == [
         ("ok", ""),
         ("invalid", "bad_request"),
@@ -127,8 +127,8 @@ async def test_repairs_retries_and_unreadable_calls_are_told():
 
 @pytest.mark.req("R221")
 async def test_calls_that_go_back_to_whoever_asked_are_checked_here_for_nobody_else_will():
-    made = [Call("greet", {"to": "Ada"}, "c1"), Call("greet", {"to": 5}, "c2"), Call("dance", {}, "c3")]
-    turn = await answered(calls(*made), GREET)
+    tool_calls = [Call("greet", {"to": "Ada"}, "c1"), Call("greet", {"to": 5}, "c2"), Call("dance", {}, "c3")]
+    turn = await answered(calls(*tool_calls), GREET)
     assert [call.outcome for call in turn.calls] == ["passed_on", "invalid", "unknown"]
     assert (turn.external, turn.reason) == (True, "calls")
 
@@ -147,10 +147,10 @@ async def test_a_call_that_waits_for_a_person_is_called_once_and_ends_in_the_tur
     send = replace(GREET, side_effects=True)
     toolset, trace = Confirmed(Handlers(send, greet=hello)), Trace()
     conversation = Conversation(FakeModel(calls(Call("greet", {"to": "Ada"}, "c1")), says("done")), toolset)
-    asked = TurnInfo("parrot", await toolset.tools())
-    async for _ in record_turn(conversation.stream("go"), trace, asked):
+    turn_info = TurnInfo("parrot", await toolset.tools())
+    async for _ in record_turn(conversation.stream("go"), trace, turn_info):
         pass
-    async for _ in record_turn(conversation.stream_resume({"c1": word}), trace, asked):
+    async for _ in record_turn(conversation.stream_resume({"c1": word}), trace, turn_info):
         pass
     first, second = trace.turns()
     assert (first.reason, first.calls[0].outcome, first.calls[0].resumed) == ("confirmation", "waiting", False)
@@ -217,11 +217,11 @@ def test_watching_a_turn_is_little_work_beside_the_models():
         CallStarted(0, "greet", "c1"), CallReady(0, call), Stopped("calls"), ToolStarted(call),
         ToolFinished(Result("c1", "greet", "hello Ada")), *words, Stopped("stop"), TurnEnded((), "stop"),
     ]  # fmt: skip
-    trace, asked = Trace(), TurnInfo("parrot", [GREET, WAVE])
+    trace, turn_info = Trace(), TurnInfo("parrot", [GREET, WAVE])
 
     async def turn(watch: bool) -> None:
         events = given(*expected)
-        async for _ in record_turn(events, trace, asked) if watch else events:
+        async for _ in record_turn(events, trace, turn_info) if watch else events:
             pass
 
     seen, unseen = (count_calls(lambda watch=watch: asyncio.run(turn(watch))) for watch in (True, False))
@@ -233,11 +233,11 @@ def test_watching_a_turn_is_little_work_beside_the_models():
 
 @pytest.mark.req("R221")
 async def test_nothing_that_was_said_is_kept():
-    made = [
+    tool_calls = [
         Call("greet", {"to": SECRET, SECRET: 1}, "c1"), Call(SECRET, {}, "c2"), Call("fall", {}, SECRET * 9),
         Call("greet", {"to": [SECRET]}, "c4"),
     ]  # fmt: skip
-    scripted = FakeModel([Text(SECRET), *calls(*made)], [Unreadable(SECRET, SECRET), *says(SECRET)])
+    scripted = FakeModel([Text(SECRET), *calls(*tool_calls)], [Unreadable(SECRET, SECRET), *says(SECRET)])
     turn = await traced(scripted, Handlers(GREET, Tool("fall"), greet=hello, fall=broken), limits=Limits(result_characters=5))
     assert [call.tool for call in turn.calls] == ["greet", UNKNOWN, "fall", "greet"]
     assert turn.calls[0].keys == ("to", MADE_UP)

@@ -22,8 +22,8 @@ async def broken(call: Call) -> str:
 async def traced(model: FakeModel, toolset: Any, request: Request = ASKED, *, show: bool = False, **options: Any) -> TurnRecord:
     """What is recorded of a run."""
     trace = Trace()
-    asked = TurnInfo("parrot", await toolset.tools(), request.choice)
-    async for _ in record_turn(run(model, toolset, request, **options), trace, asked, show_arguments=show):
+    turn_info = TurnInfo("parrot", await toolset.tools(), request.choice)
+    async for _ in record_turn(run(model, toolset, request, **options), trace, turn_info, show_arguments=show):
         pass
     (turn,) = trace.turns()
     return turn

@@ -27,7 +27,7 @@ class Deciding(FakeModel):
     """A model that decides to call, and after the result not to; it explains itself."""
 
     def __init__(self) -> None:
-        super().__init__(decided("", FIRST, made=[BONN]), decided("Sunny.", LATER))
+        super().__init__(decided("", FIRST, tool_calls=[BONN]), decided("Sunny.", LATER))
 
     async def stream(self, request: Request) -> Any:
         decision = FIRST if not self.asked else LATER

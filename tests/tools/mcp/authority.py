@@ -69,8 +69,8 @@ class Authority:
 
     async def _authorize(self, request: Request) -> Response:
         self.logins += 1
-        said = {"error": self.refuses} if self.refuses else {"code": "let-me-in"}
-        back = urlencode({**said, "state": request.query_params["state"]})
+        answer = {"error": self.refuses} if self.refuses else {"code": "let-me-in"}
+        back = urlencode({**answer, "state": request.query_params["state"]})
         return RedirectResponse(f"{request.query_params['redirect_uri']}?{back}")
 
     async def _token(self, request: Request) -> Response:
@@ -89,8 +89,8 @@ class _Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "http" and scope["path"] == "/mcp":
-            shown = Request(scope).headers.get("authorization", "").removeprefix("Bearer ")
-            if shown not in self._authority.tokens:
+            token = Request(scope).headers.get("authorization", "").removeprefix("Bearer ")
+            if token not in self._authority.tokens:
                 await Response(status_code=401, headers={"WWW-Authenticate": "Bearer"})(scope, receive, send)
                 return
         await self._app(scope, receive, send)

@@ -58,10 +58,10 @@ def note(text: str) -> None:
 def ask(method: str, params: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
     """Ask the client something and wait for what it says."""
     if MODERN:
-        given = call.get("inputResponses")
-        if given is None:
+        responses = call.get("inputResponses")
+        if responses is None:
             raise Needed({"resultType": "input_required", "inputRequests": {"q": {"method": method, "params": params}}})
-        return given["q"]
+        return responses["q"]
     number = next(_numbers)
     _answers[number] = queue.Queue()
     say(id=number, method=method, params=params)

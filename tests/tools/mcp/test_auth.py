@@ -106,15 +106,15 @@ async def test_a_person_who_does_not_log_in_is_waited_for_so_long_and_no_other_s
 
 
 async def test_a_host_is_closed_while_somebody_should_log_in(tmp_path: Path):
-    asked = asyncio.Event()
+    has_asked = asyncio.Event()
 
     async def ignore(server: str, url: str) -> None:
-        asked.set()
+        has_asked.set()
 
     with serving(Authority().app()) as port:
         host = McpHost([at(port, oauth=OAuth())], auth=Login(tmp_path, ignore))
         host.start()
-        await asked.wait()
+        await has_asked.wait()
         async with asyncio.timeout(60):
             await host.close()
 

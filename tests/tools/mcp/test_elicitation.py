@@ -74,17 +74,17 @@ async def test_a_person_may_say_no(modern: bool, action: Any):
 
 @eras
 async def test_an_answer_that_does_not_fit_is_asked_for_again_and_not_sent(modern: bool):
-    replies, asked = [ElicitationReply("accept", {"size": "large"}), ElicitationReply("accept", {"size": 3})], list[str]()
+    replies, messages = [ElicitationReply("accept", {"size": "large"}), ElicitationReply("accept", {"size": 3})], list[str]()
 
     async def ask(question: ElicitationRequest) -> ElicitationReply:
-        asked.append(question.message)
-        return replies[len(asked) - 1]
+        messages.append(question.message)
+        return replies[len(messages) - 1]
 
     async with McpHost([plain(options={"modern": modern})], features=ClientFeatures(ask)) as host:
         assert json.loads((await call(host, "elicit")).text) == {"action": "accept", "content": {"size": 3}}
-    assert asked[0] == "Who?"
-    assert asked[1].startswith("Who? (The answer did not fit: ")
-    assert "size" in asked[1]
+    assert messages[0] == "Who?"
+    assert messages[1].startswith("Who? (The answer did not fit: ")
+    assert "size" in messages[1]
 
 
 async def test_a_person_whose_answers_never_fit_is_not_asked_for_ever():
@@ -119,12 +119,12 @@ async def test_our_model_writes_for_a_server_that_may_ask_it(modern: bool):
     model = FakeModel(says("something"))
     async with McpHost([plain(options={"modern": modern}, sampling=True)], features=ClientFeatures(model=model)) as host:
         assert (await call(host, "sample")).content == "something"
-    (asked,) = model.asked
-    assert [(message.role, message.content) for message in asked.messages] == [
+    (request,) = model.asked
+    assert [(message.role, message.content) for message in request.messages] == [
         ("system", "Be brief."),
         ("user", "Say something."),
     ]
-    assert (asked.sampling.max_tokens, asked.tools) == (50, ())
+    assert (request.sampling.max_tokens, request.tools) == (50, ())
 
 
 @eras

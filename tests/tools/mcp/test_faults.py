@@ -136,8 +136,10 @@ async def test_four_calls_of_a_round_run_side_by_side_and_answer_in_their_order(
     async with McpHost([plain(trust=True)]) as host:
         await host.tools()
         pauses = (0.4, 0.3, 0.2, 0.1)  # none of them begins before all four have come
-        made = [Call("sleep", {"seconds": seconds, "together": 4}, str(number)) for number, seconds in enumerate(pauses)]
-        *_, last = [event async for event in run(FakeModel(calls(*made), says("done")), host, ASKED, limits=Limits(parallel=4))]
+        tool_calls = [Call("sleep", {"seconds": seconds, "together": 4}, str(number)) for number, seconds in enumerate(pauses)]
+        *_, last = [
+            event async for event in run(FakeModel(calls(*tool_calls), says("done")), host, ASKED, limits=Limits(parallel=4))
+        ]
         results = [message.content for message in last.messages if message.role == "tool"]  # type: ignore[union-attr]
         assert results == ["slept 0.4", "slept 0.3", "slept 0.2", "slept 0.1"]
 

@@ -63,27 +63,27 @@ def client(url: str) -> OpenAI:
 
 @pytest.mark.req("R201")
 def test_a_file_is_read_in_one_seamless_stream(folder: Path) -> None:
-    asked = f"What is the password in the file {folder}/files/notes.txt?"
+    question = f"What is the password in the file {folder}/files/notes.txt?"
     with serving(folder) as url, client(url) as asking:
         stream = asking.chat.completions.create(
-            model=MODEL, messages=[{"role": "user", "content": asked}], stream=True, temperature=0, max_tokens=120
+            model=MODEL, messages=[{"role": "user", "content": question}], stream=True, temperature=0, max_tokens=120
         )
         chunks = list(stream)
-    said = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
-    assert "swordfish" in said
+    text = "".join(choice.delta.content or "" for chunk in chunks for choice in chunk.choices)
+    assert "swordfish" in text
     assert [choice.finish_reason for chunk in chunks for choice in chunk.choices if choice.finish_reason] == ["stop"]
     assert not any(choice.delta.tool_calls for chunk in chunks for choice in chunk.choices)
 
 
 def test_a_file_is_written_after_the_clients_own_runner_has_approved(folder: Path) -> None:
     target = folder / "files" / "hello.txt"
-    asked: list[str] = []
+    questions: list[str] = []
 
     def approve(request: Any) -> bool:
-        if not asked:
+        if not questions:
             assert not target.exists()
-        asked.append(request.name)
-        return len(asked) == 1  # a small model may want to write it again
+        questions.append(request.name)
+        return len(questions) == 1  # a small model may want to write it again
 
     with serving(folder) as url, client(url) as asking:
         runner = ResponsesToolRunner(functions=[])
@@ -94,7 +94,7 @@ def test_a_file_is_written_after_the_clients_own_runner_has_approved(folder: Pat
             "temperature": 0,
         }
         runner.run(asking, params, approve_mcp=approve)
-    assert asked[0] == "write_file"
+    assert questions[0] == "write_file"
     assert "hello" in target.read_text()
 
 

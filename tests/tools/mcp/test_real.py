@@ -102,10 +102,10 @@ def _answers(port: int) -> bool:
 
 
 async def test_the_server_that_has_everything_is_used(everything_server: ServerConfig):
-    asked: list[ElicitationRequest] = []
+    questions: list[ElicitationRequest] = []
 
     async def person(question: ElicitationRequest) -> ElicitationReply:
-        asked.append(question)
+        questions.append(question)
         return ElicitationReply("accept", {"name": "Ada"})
 
     features = ClientFeatures(person, FakeModel(says("a sampled text")))
@@ -121,7 +121,7 @@ async def test_the_server_that_has_everything_is_used(everything_server: ServerC
         assert "[resource" in (await call(host, "get-resource-links", count=2)).text
         assert "a sampled text" in (await call(host, "trigger-sampling-request", prompt="x", maxTokens=10)).text
         assert "Ada" in (await call(host, "trigger-elicitation-request")).text
-        assert asked[0].server == "everything"
+        assert questions[0].server == "everything"
         progress, result = await called(host, "trigger-long-running-operation", duration=1, steps=4)
         assert [item.current for item in progress] == [1, 2, 3, 4]
         assert isinstance(progress[0], ToolProgress) and result.ok
@@ -130,8 +130,8 @@ async def test_the_server_that_has_everything_is_used(everything_server: ServerC
 async def test_four_long_operations_run_side_by_side(everything_server: ServerConfig):
     async with McpHost([replace(everything_server, trust=True)]) as host:
         await host.tools()
-        made = [Call("trigger-long-running-operation", {"duration": 1, "steps": 2}, str(number)) for number in range(4)]
-        events = await everything(FakeModel(calls(*made), says("so")), host)
+        tool_calls = [Call("trigger-long-running-operation", {"duration": 1, "steps": 2}, str(number)) for number in range(4)]
+        events = await everything(FakeModel(calls(*tool_calls), says("so")), host)
         steps = [event.call_id for event in events if isinstance(event, ToolProgress)]
         assert {*steps[:4]} == {"0", "1", "2", "3"}  # each takes its first step before any takes its last
         assert [result.ok for result in finished(events)] == [True] * 4

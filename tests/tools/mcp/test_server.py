@@ -124,7 +124,10 @@ async def test_tools_are_listed_with_what_is_known_of_them(mode: str):
     assert list(listed) == ["add", "count", "pay", "wait", "fail", "point", "broken", "number", "files_read_all"]
     assert listed["add"].description == "Adds two numbers."
     assert listed["add"].input_schema["required"] == ["a", "b"]
-    hints = {name: (one.annotations.read_only_hint, one.annotations.idempotent_hint) for name, one in listed.items()}
+    hints = {
+        name: (listed_tool.annotations.read_only_hint, listed_tool.annotations.idempotent_hint)
+        for name, listed_tool in listed.items()
+    }
     assert (hints["add"], hints["count"], hints["pay"]) == ((True, True), (True, False), (False, False))
     assert listed["point"].output_schema == POINT
     # Only objects could be described before.
@@ -308,15 +311,15 @@ async def test_an_answer_counts_once_and_only_for_the_call_that_was_asked_about(
                 "pay", {"euros": euros}, input_responses=answers, request_state=state, allow_input_required=True
             )
 
-        asked = await sent(5)
-        assert isinstance(asked, types.InputRequiredResult)
+        result = await sent(5)
+        assert isinstance(result, types.InputRequiredResult)
         # Other arguments, an answer without a question, a question nobody asked: all are asked about anew.
-        assert isinstance(await sent(500, asked.request_state, agreed), types.InputRequiredResult)
+        assert isinstance(await sent(500, result.request_state, agreed), types.InputRequiredResult)
         assert isinstance(await sent(5, None, agreed), types.InputRequiredResult)
         assert isinstance(await sent(5, "made up", agreed), types.InputRequiredResult)
-        asked = await sent(5)
-        assert text(await sent(5, asked.request_state, agreed)) == "paid 5"
-        assert isinstance(await sent(5, asked.request_state, agreed), types.InputRequiredResult)
+        result = await sent(5)
+        assert text(await sent(5, result.request_state, agreed)) == "paid 5"
+        assert isinstance(await sent(5, result.request_state, agreed), types.InputRequiredResult)
     assert paid == [5]
 
 
@@ -344,8 +347,8 @@ async def test_names_that_do_not_fit_are_changed_and_stay_apart():
 
 
 def test_a_result_that_failed_is_not_held_to_the_schema():
-    written = write_result(Result("1", "point", "timeout: slow", ok=False), Tool("point", output=POINT))
-    assert (written.is_error, text(written), written.structured_content) == (True, "timeout: slow", None)
+    result = write_result(Result("1", "point", "timeout: slow", ok=False), Tool("point", output=POINT))
+    assert (result.is_error, text(result), result.structured_content) == (True, "timeout: slow", None)
 
 
 def test_without_the_extra_it_is_told_how_to_get_it(monkeypatch: pytest.MonkeyPatch):

@@ -22,12 +22,12 @@ async def names(toolset: Toolset) -> list[str]:
 
 
 def failing(times: int, failure: Exception | Result):
-    left = times
+    remaining = times
 
     async def run(call: Call) -> Any:
-        nonlocal left
-        left -= 1
-        if left < 0:
+        nonlocal remaining
+        remaining -= 1
+        if remaining < 0:
             return "at last"
         if isinstance(failure, Result):
             return failure

@@ -67,10 +67,10 @@ async def test_who_approved_it_is_recorded_and_what_was_run_and_not_what_was_ask
     log = Log()
     for toolset in (Confirmed(Audited(log.tools, log)), Audited(Confirmed(log.tools), log)):
         log.entries.clear()
-        (asked,) = await items(toolset, CALL)
+        (question,) = await items(toolset, CALL)
         assert log.entries == []
         decisions = {"c1": Approved({"euros": 7}, by="boss")}
-        await items(toolset, CALL, Context(decisions=decisions, asked={"c1": asked.tool}))
+        await items(toolset, CALL, Context(decisions=decisions, asked={"c1": question.tool}))
         ended = log.entries[-1][0]
         assert (ended.approved, ended.approved_by, ended.arguments) == (True, "boss", hash_arguments({"euros": 7}))
 

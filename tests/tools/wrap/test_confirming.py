@@ -26,8 +26,8 @@ def inner() -> Recording:
 
 @pytest.mark.req("R93")
 async def test_side_effects_are_asked_about_and_nothing_runs(inner: Recording):
-    (asked,) = await items(Confirmed(inner), WIPE)
-    assert asked == ConfirmationNeeded(asked.id, WIPE, "wipe has side effects", tool=TOOLS[1])
+    (question,) = await items(Confirmed(inner), WIPE)
+    assert question == ConfirmationNeeded(question.id, WIPE, "wipe has side effects", tool=TOOLS[1])
     assert inner.calls == []
     assert (await items(Confirmed(inner), replace(WIPE, name="look")))[-1].ok
 
@@ -65,8 +65,8 @@ async def test_nobody_can_work_out_the_id_of_a_question(inner: Recording):
 
 
 async def test_a_question_may_expire(inner: Recording, clock: Clock):
-    (asked,) = await items(Confirmed(inner, expires=60), WIPE)
-    assert asked.expires == clock.now + 60
+    (question,) = await items(Confirmed(inner, expires=60), WIPE)
+    assert question.expires == clock.now + 60
 
 
 async def test_what_is_granted_is_not_asked_about_again(inner: Recording):
@@ -108,7 +108,7 @@ async def test_a_person_may_change_the_arguments_and_the_model_is_told(inner: Re
 
 
 async def test_changed_arguments_must_fit_and_must_not_be_forbidden(inner: Recording):
-    policy = Policy((Rule("deny", when=lambda given: given["path"] == "/", reason="not the root"),))
+    policy = Policy((Rule("deny", when=lambda arguments: arguments["path"] == "/", reason="not the root"),))
     refusal = await result(Confirmed(inner, policy), WIPE, Context(decisions={"c1": Approved({"path": 5})}))
     assert refusal.code == "bad_request"
     assert "5 is not of type" in refusal.text
@@ -118,8 +118,8 @@ async def test_changed_arguments_must_fit_and_must_not_be_forbidden(inner: Recor
 
 
 async def test_a_rule_that_fails_leaves_it_to_a_person_and_loosens_nothing(inner: Recording):
-    policy = Policy((Rule("auto", when=lambda given: given["nothing"] == 1),))
-    (asked,) = await items(Confirmed(inner, policy), replace(WIPE, name="look"))
-    assert asked.reason == "a rule for look failed: 'nothing'"
+    policy = Policy((Rule("auto", when=lambda arguments: arguments["nothing"] == 1),))
+    (question,) = await items(Confirmed(inner, policy), replace(WIPE, name="look"))
+    assert question.reason == "a rule for look failed: 'nothing'"
     forbidden = Context(tighten=Policy((Rule("deny"),)))
     assert (await result(Confirmed(inner, policy), WIPE, forbidden)).code == "denied"

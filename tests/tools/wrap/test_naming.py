@@ -56,8 +56,8 @@ async def test_what_is_granted_for_one_toolset_is_not_granted_for_its_neighbour(
     merged = Merged(("a", parts[0]), ("b", parts[1]))
     granted = Context(granted=frozenset({(await merged.tools())[0].grant, Tool("wipe", side_effects=True).grant}))
     assert (await items(merged, Call("a_wipe", {}, "c1"), granted))[-1].content == "wipe done"
-    (asked,) = await items(merged, Call("b_wipe", {}, "c1"), granted)
-    assert (type(asked), asked.call.name) == (ConfirmationNeeded, "b_wipe")
+    (question,) = await items(merged, Call("b_wipe", {}, "c1"), granted)
+    assert (type(question), question.call.name) == (ConfirmationNeeded, "b_wipe")
 
 
 async def test_dotted_and_long_names_become_fit_and_lead_back():
@@ -89,7 +89,7 @@ async def test_a_rule_of_ones_own_renames_and_a_table_that_collides_is_an_error(
 
 
 @pytest.mark.parametrize(
-    ("which", "left"),
+    ("which", "expected"),
     [
         ({}, ["read", "write", "read_all"]),
         ({"allow": "read*"}, ["read", "read_all"]),
@@ -98,9 +98,9 @@ async def test_a_rule_of_ones_own_renames_and_a_table_that_collides_is_an_error(
         ({"allow": lambda tool: tool.name == "write"}, ["write"]),
     ],
 )
-async def test_only_tools_that_are_allowed_and_not_denied_exist(which: dict[str, Any], left: list[str]):
+async def test_only_tools_that_are_allowed_and_not_denied_exist(which: dict[str, Any], expected: list[str]):
     inner = Recording(Tool("read"), Tool("write", side_effects=True), Tool("read_all"))
     filtered = Filtered(inner, **which)
-    assert await names(filtered) == left
+    assert await names(filtered) == expected
     for name in ("read", "write", "read_all"):
-        assert (await items(filtered, Call(name, {}, "c")))[-1].code == ("" if name in left else "bad_request")
+        assert (await items(filtered, Call(name, {}, "c")))[-1].code == ("" if name in expected else "bad_request")

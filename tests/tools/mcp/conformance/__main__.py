@@ -36,10 +36,10 @@ class Outcome:
     ok: bool
 
     def row(self, expected: bool) -> str:
-        said = "passed" if self.ok else "failed, as expected" if expected else "FAILED"
+        outcome = "passed" if self.ok else "failed, as expected" if expected else "FAILED"
         scored = "" if self.scenario.scored else "not scored"
         checks = f"{self.passed:>4} of {self.passed + self.failed:<4}"
-        return f"{self.scenario.revision}  {self.scenario.name:<42}{checks}{scored:<12}{said}"
+        return f"{self.scenario.revision}  {self.scenario.name:<42}{checks}{scored:<12}{outcome}"
 
 
 def scenarios(revision: str) -> Iterator[Scenario]:

@@ -72,7 +72,7 @@ async def by_employer(url: str, folder: Path) -> Auth:
 
     async def vouched(audience: str, resource: str) -> str:
         kinds = "urn:ietf:params:oauth:token-type"
-        asked = {
+        body = {
             "grant_type": "urn:ietf:params:oauth:grant-type:token-exchange",
             "requested_token_type": f"{kinds}:id-jag",
             "subject_token": GIVEN["idp_id_token"],
@@ -82,7 +82,7 @@ async def by_employer(url: str, folder: Path) -> Auth:
             "client_id": GIVEN["idp_client_id"],
         }
         async with httpx2.AsyncClient() as http:
-            return (await http.post(GIVEN["idp_token_endpoint"], data=asked)).json()["access_token"]
+            return (await http.post(GIVEN["idp_token_endpoint"], data=body)).json()["access_token"]
 
     provider = IdentityAssertionOAuthProvider(
         url,
@@ -110,8 +110,8 @@ async def agree(question: ElicitationRequest) -> ElicitationReply:
 
 
 def wanted(tools: Any) -> list[Call]:
-    if made := GIVEN.get("toolCalls"):
-        return [Call(one["name"], one.get("arguments", {}), f"c{number}") for number, one in enumerate(made)]
+    if rows := GIVEN.get("toolCalls"):
+        return [Call(row["name"], row.get("arguments", {}), f"c{number}") for number, row in enumerate(rows)]
     return [Call(tool.name, arguments(tool, tools[0]), f"c{number}") for number, tool in enumerate(tools)]
 
 
