@@ -17,7 +17,7 @@ from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Sampling, Tool
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.decoding.sequence import Sequence
-from callsmith.engines.llama.gguf import Context, Weights
+from callsmith.engines.llama.gguf import LlamaContext, Weights
 from callsmith.engines.llama.libllama import load
 from callsmith.formats import format_named
 from callsmith.formats.reader.reader import Reader
@@ -126,7 +126,7 @@ def kv_bytes(weights: Weights) -> float:
     sizes: list[tuple[int, int]] = []
     for size in (1024, 8192):
         before = resident()
-        context = Context(weights, size=size, threads=1)
+        context = LlamaContext(weights, size=size, threads=1)
         sizes.append((resident() - before, context.size))
         context.close()
     (small, few), (large, many) = sizes

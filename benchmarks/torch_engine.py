@@ -29,7 +29,7 @@ from callsmith.engines.decoding.vocabulary import Vocabulary
 from callsmith.engines.port import Piece
 from callsmith.engines.transformers.attention import NAME
 from callsmith.engines.transformers.checkpoint import Checkpoint, describe
-from callsmith.engines.transformers.context import Context
+from callsmith.engines.transformers.context import TorchContext
 from callsmith.engines.transformers.engine import TransformersEngine
 from callsmith.engines.transformers.masks import FIRST_QUOTE, apply_masks
 from callsmith.formats.prompt.prompt import Prompt
@@ -83,7 +83,7 @@ def make_checkpoint() -> Checkpoint:
 
 def open_random(checkpoint: Checkpoint, live: int) -> TransformersEngine:
     """An engine on that model, for so many answers at once."""
-    context = Context(checkpoint.model, width=checkpoint.vocabulary.size, slots=live, length=ROOM)
+    context = TorchContext(checkpoint.model, width=checkpoint.vocabulary.size, slots=live, length=ROOM)
     return TransformersEngine(checkpoint, context, queue=live)
 
 

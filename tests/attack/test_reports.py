@@ -25,7 +25,7 @@ pytest.importorskip("aiohttp")
 from callsmith.cli.main import app as cli
 from callsmith.core.serialize import dump
 from callsmith.core.types.escaped_text import in_html, in_markdown, one_line, show_hidden
-from callsmith.evals.run.record import Record, Records, read_records
+from callsmith.evals.run.record import CaseRecord, Records, read_records
 from callsmith.evals.scores.tuning import Tuning, Way, write_tuning
 from callsmith.models.weights.measured import Measured
 from callsmith.runtime.telemetry.turns import CallRecord, TurnRecord
@@ -112,7 +112,7 @@ def test_what_a_server_says_that_cannot_be_used_is_an_error_of_a_line() -> None:
 
 def test_results_that_others_wrote_make_no_markup_in_the_reports_of_an_evaluation(tmp_path: Path) -> None:
     records = [
-        Record(f"case{HOSTILE}{right}", HOSTILE, f"{setup}/{HOSTILE}", "d", right, error_type="" if right else HOSTILE)
+        CaseRecord(f"case{HOSTILE}{right}", HOSTILE, f"{setup}/{HOSTILE}", "d", right, error_type="" if right else HOSTILE)
         for setup in ("m", "n")
         for right in (True, False)
     ]
@@ -130,7 +130,7 @@ def test_results_that_others_wrote_make_no_markup_in_the_reports_of_an_evaluatio
 
 
 def test_names_that_others_gave_make_no_markup_in_the_report_of_a_tuning(tmp_path: Path) -> None:
-    ways = [Way(name, 0.5, 0.5, (Record("c", HOSTILE, f"m/{name}", "d", True),)) for name in ("template", HOSTILE)]
+    ways = [Way(name, 0.5, 0.5, (CaseRecord("c", HOSTILE, f"m/{name}", "d", True),)) for name in ("template", HOSTILE)]
     path = write_tuning(tmp_path, "m", Tuning(tuple(ways), ways[0], {"c": "calls"}, 1, 1))
     text = path.read_text("utf-8")
     assert commands_nothing(text)
@@ -240,7 +240,7 @@ def test_what_is_hidden_is_shown_as_json_would_write_it() -> None:
 
 def test_half_a_surrogate_pair_that_a_model_wrote_ends_no_evaluation(tmp_path: Path) -> None:
     records = Records(tmp_path)
-    records.add(Record("c", "category", "setup", "d", text=HOSTILE))
+    records.add(CaseRecord("c", "category", "setup", "d", text=HOSTILE))
     records.close()
     (found,) = read_records(tmp_path)
     assert found.text == HOSTILE

@@ -8,12 +8,12 @@ pytest.importorskip("llguidance")
 
 from callsmith.core.values import Json
 from callsmith.engines.decoding import compiler
-from callsmith.models.schema_judge import SchemaJudge, Verdict, write_value
+from callsmith.models.schema_judge import SchemaJudge, SchemaVerdict, write_value
 
 OBJECT = {"type": "object", "properties": {"a": {"type": "integer"}, "b": {"type": "string"}}, "required": ["a", "b"]}
 
 
-def judged(*lines: object) -> list[Verdict]:
+def judged(*lines: object) -> list[SchemaVerdict]:
     with SchemaJudge() as judge:
         return list(judge.judge_lines(line if isinstance(line, str) else json.dumps(line) for line in lines))
 
@@ -21,13 +21,13 @@ def judged(*lines: object) -> list[Verdict]:
 def test_instances_are_accepted_as_the_grammar_of_the_schema_has_it() -> None:
     instances = [{"a": 1, "b": "é😀\n"}, {"b": "x", "a": 1}, {"a": "1", "b": "x"}, {"a": 1, "b": "x", "c": 1}, {}, 5]
     (verdict,) = judged({"schema": OBJECT, "instances": instances})
-    assert verdict == Verdict(True, (), (True, False, False, False, False, False))
+    assert verdict == SchemaVerdict(True, (), (True, False, False, False, False, False))
 
 
 def test_what_is_not_enforced_is_listed_with_its_place() -> None:
     schema = {"type": "array", "items": {"type": "array", "uniqueItems": True}}
     (verdict,) = judged({"schema": schema, "instances": [[[1, 1]], [1]]})
-    assert verdict == Verdict(True, (("uniqueItems", "#/items"),), (True, False))
+    assert verdict == SchemaVerdict(True, (("uniqueItems", "#/items"),), (True, False))
 
 
 @pytest.mark.parametrize(

@@ -175,7 +175,7 @@ class CapabilityBus:
         try:
             offer = self._local_candidates(call)[0]
             provider = self._providers[call.capability, offer.descriptor.version]
-            with _Attempt(self, call, offer):
+            with _ProviderAttempt(self, call, offer):
                 return Frame("done", await provider.answer(self._admit(call, offer), inline=True), 1)
         except BusError as error:
             return error_frame(error, 1)
@@ -210,17 +210,17 @@ class CapabilityBus:
                 failure = error
         raise failure
 
-    def _attempts(self, call: CapabilityCall, offers: Sequence[Offer]) -> "Iterator[_Attempt]":
+    def _attempts(self, call: CapabilityCall, offers: Sequence[Offer]) -> "Iterator[_ProviderAttempt]":
         """Tries at different nodes, of which the first may be whichever takes the call of those that share them."""
         if len(offers) == 1:
-            yield _Attempt(self, call, offers[0])  # there is nobody to share it with
+            yield _ProviderAttempt(self, call, offers[0])  # there is nobody to share it with
             return
         tried = set[str]()
         for number in range(_ATTEMPTS):
             offer = next((offer for offer in offers if offer.node not in tried), None)
             if offer is None:
                 return
-            attempt = _Attempt(self, call, offer, may_share=number == 0)
+            attempt = _ProviderAttempt(self, call, offer, may_share=number == 0)
             yield attempt
             tried.add(attempt.node)
 
@@ -281,7 +281,7 @@ class CapabilityBus:
         self.trace.add(call, node, code, seconds, is_local=offer.is_local)
 
 
-class _Attempt:
+class _ProviderAttempt:
     """One try to have a call answered by one provider, from its beginning to its end."""
 
     __slots__ = ("_began", "_bus", "_call", "_may_share", "_provider", "node", "offer")

@@ -31,7 +31,7 @@ app = typer.Typer()
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Diagnosis:
     """The outcome of one check, and how to fix it."""
 
     verdict: Verdict
@@ -63,10 +63,10 @@ def doctor(
     raise typer.Exit(1 if failed else 0)
 
 
-def _findings(model: str | None, config: Path | None, url: str | None) -> Iterator[Finding]:
+def _findings(model: str | None, config: Path | None, url: str | None) -> Iterator[Diagnosis]:
     from callsmith.models.weights.catalogue import default_model
 
-    yield Finding("ok", "python", ".".join(map(str, sys.version_info[:3])))  # an older one could not read this
+    yield Diagnosis("ok", "python", ".".join(map(str, sys.version_info[:3])))  # an older one could not read this
     yield from _extras()
     yield _attempt("llama.cpp", _library)
     yield _attempt("gpu", _gpu)
@@ -91,14 +91,14 @@ def extras() -> dict[str, list[str]]:
     return {extra: packages for extra, packages in packages_by_extra.items() if everything.issuperset(packages)}
 
 
-def _extras() -> Iterator[Finding]:
+def _extras() -> Iterator[Diagnosis]:
     for extra, packages in extras().items():
         missing = [package for package in packages if _version(package) is None]
         if missing:
             mend = f"If you need it: pip install 'callsmith[{extra}]'"
-            yield Finding("warn", "extra", f"{extra}: {', '.join(missing)} not installed", mend)
+            yield Diagnosis("warn", "extra", f"{extra}: {', '.join(missing)} not installed", mend)
         else:
-            yield Finding("ok", "extra", f"{extra}: {', '.join(f'{package} {_version(package)}' for package in packages)}")
+            yield Diagnosis("ok", "extra", f"{extra}: {', '.join(f'{package} {_version(package)}' for package in packages)}")
 
 
 def _version(package: str) -> str | None:
@@ -108,20 +108,20 @@ def _version(package: str) -> str | None:
         return None
 
 
-def _attempt(what: str, look: Callable[[], str | Finding]) -> Finding:
+def _attempt(what: str, look: Callable[[], str | Diagnosis]) -> Diagnosis:
     """Run one check; an error it raises becomes its outcome."""
     try:
         outcome = look()
-        return outcome if isinstance(outcome, Finding) else Finding("ok", what, outcome)
+        return outcome if isinstance(outcome, Diagnosis) else Diagnosis("ok", what, outcome)
     except MissingExtra as error:
-        return Finding("warn", what, str(error))
+        return Diagnosis("warn", what, str(error))
     except ModelError as error:
-        return Finding("fail", what, error.message, error.hint)
+        return Diagnosis("fail", what, error.message, error.hint)
     except (CallsmithError, ImportError) as error:
-        return Finding("fail", what, str(error))
+        return Diagnosis("fail", what, str(error))
 
 
-def _library() -> Finding:
+def _library() -> Diagnosis:
     from callsmith.engines.llama.libllama import load
     from callsmith.engines.llama_builds.builds import BUILDS, this_machine
     from callsmith.engines.llama_builds.locate import VARIABLE, locate
@@ -133,11 +133,11 @@ def _library() -> Finding:
     if neglected:
         install = f"callsmith engines install{f', and unset {VARIABLE}' if os.environ.get(VARIABLE) else ''}"
         mend = f"To answer faster: {install}" if not all(map(machine.obstacle, BUILDS)) else ""
-        return Finding("warn", "llama.cpp", f"{text}, but without the code for this processor's {neglected}", mend)
-    return Finding("ok", "llama.cpp", text)
+        return Diagnosis("warn", "llama.cpp", f"{text}, but without the code for this processor's {neglected}", mend)
+    return Diagnosis("ok", "llama.cpp", text)
 
 
-def _gpu() -> Finding:
+def _gpu() -> Diagnosis:
     from callsmith.engines.llama.libllama import load
     from callsmith.engines.llama.placement import gpus
     from callsmith.engines.llama_builds.builds import this_machine
@@ -145,9 +145,9 @@ def _gpu() -> Finding:
 
     if devices := gpus(load()):
         free = ", ".join(f"{device}, {device.free / 2**30:.0f} GiB free" for device in devices)
-        return Finding("ok", "gpu", free)
+        return Diagnosis("ok", "gpu", free)
     why, _, mend = unused_gpu(this_machine()).partition(". Run: ")
-    return Finding("warn", "gpu", why, mend and f"Run: {mend}") if why else Finding("ok", "gpu", "none that could be used")
+    return Diagnosis("warn", "gpu", why, mend and f"Run: {mend}") if why else Diagnosis("ok", "gpu", "none that could be used")
 
 
 def _grammars() -> str:
@@ -157,20 +157,20 @@ def _grammars() -> str:
     return f"llguidance {_version('llguidance')}"
 
 
-def _config(config: Path | None) -> "tuple[Finding, Settings | None]":
+def _config(config: Path | None) -> "tuple[Diagnosis, Settings | None]":
     from callsmith.cli.serve import load_settings
 
     try:
         effective = load_settings(config, [], [])
     except ImportError as error:
-        return Finding("warn", "settings", f"not looked at: {error}"), None
+        return Diagnosis("warn", "settings", f"not looked at: {error}"), None
     except CallsmithError as error:
-        return Finding("fail", "settings", str(error)), None
+        return Diagnosis("fail", "settings", str(error)), None
     origins = sorted(set(effective.origins.values()))
-    return Finding("ok", "settings", f"from {', '.join(origins)}" if origins else "all standard"), effective.settings
+    return Diagnosis("ok", "settings", f"from {', '.join(origins)}" if origins else "all standard"), effective.settings
 
 
-def _weights(spec: str) -> Iterator[Finding]:
+def _weights(spec: str) -> Iterator[Diagnosis]:
     from callsmith.models.opening import WEIGHTS_SCHEME, split_spec
     from callsmith.models.remote.providers import parse_spec
     from callsmith.models.weights.catalogue import catalogue
@@ -178,14 +178,14 @@ def _weights(spec: str) -> Iterator[Finding]:
 
     try:
         if remote := parse_spec(spec):
-            yield Finding("ok", "model", f"{remote.model or 'the only one'} at {', '.join(remote.urls)}: no weights needed")
+            yield Diagnosis("ok", "model", f"{remote.model or 'the only one'} at {', '.join(remote.urls)}: no weights needed")
             return
         scheme, spec = split_spec(spec)
     except CallsmithError as error:
-        yield Finding("fail", "model", str(error))
+        yield Diagnosis("fail", "model", str(error))
         return
     if scheme != WEIGHTS_SCHEME:
-        yield Finding("ok", "model", f"{scheme}: no weights needed")
+        yield Diagnosis("ok", "model", f"{scheme}: no weights needed")
         return
 
     def look() -> str:
@@ -197,20 +197,20 @@ def _weights(spec: str) -> Iterator[Finding]:
         yield _memory(locate(spec))
 
 
-def _memory(file: Path) -> Finding:
+def _memory(file: Path) -> Diagnosis:
     from callsmith.core.types.quantities import write_size
 
     if placed := _placement(file):
-        return Finding("ok", "memory", placed)
+        return Diagnosis("ok", "memory", placed)
     size = file.stat().st_size
 
     free, needed = free_memory(), int(size * ROOM)
     if free is None:
-        return Finding("ok", "memory", f"about {write_size(needed)} are needed; what is free is not known here")
+        return Diagnosis("ok", "memory", f"about {write_size(needed)} are needed; what is free is not known here")
     text = f"{write_size(free)} free, about {write_size(needed)} needed"
     if free < needed:
-        return Finding("warn", "memory", text, "Take a smaller model, or stop something else: it will be very slow, or end.")
-    return Finding("ok", "memory", text)
+        return Diagnosis("warn", "memory", text, "Take a smaller model, or stop something else: it will be very slow, or end.")
+    return Diagnosis("ok", "memory", text)
 
 
 def _placement(file: Path) -> str:
@@ -239,18 +239,18 @@ def free_memory() -> int | None:
         return free
 
 
-def _port(host: str, port: int) -> Finding:
+def _port(host: str, port: int) -> Diagnosis:
     from callsmith.cli.serve import bind_listener
 
     try:
         bind_listener(host, port).close()
     except Unavailable as error:
         mend = "If that is not your server: callsmith serve --port 0 takes a free one."
-        return Finding("warn", "port", error.message, mend)
-    return Finding("ok", "port", f"{host}:{port} is free")
+        return Diagnosis("warn", "port", error.message, mend)
+    return Diagnosis("ok", "port", f"{host}:{port} is free")
 
 
-def _reachable(url: str) -> Finding:
+def _reachable(url: str) -> Diagnosis:
     from urllib.request import urlopen
 
     base = url.rstrip("/").removesuffix("/v1")
@@ -259,5 +259,5 @@ def _reachable(url: str) -> Finding:
         with urlopen(f"{base}/health", timeout=5) as response:
             status = json.load(response)["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return Finding("fail", "server", f"{base} does not answer as callsmith does: {getattr(error, 'reason', error)}", mend)
-    return Finding("ok" if status == "ok" else "warn", "server", f"{base} says: {status}")
+        return Diagnosis("fail", "server", f"{base} does not answer as callsmith does: {getattr(error, 'reason', error)}", mend)
+    return Diagnosis("ok" if status == "ok" else "warn", "server", f"{base} says: {status}")

@@ -109,7 +109,7 @@ def _found(template: "Template", name: str) -> _Found:
     return _Found(inferred.format, message, {"format": None, "inferred": toml, "notes": inferred.notes}, inferred.text)
 
 
-class Notation(StrEnum):
+class FormatNotation(StrEnum):
     """How `callsmith formats show` writes a format."""
 
     TOML = "toml"
@@ -123,8 +123,8 @@ def show_format(
         typer.Argument(metavar="NAME|FILE", autocompletion=complete_formats, help="A format, or a file with one of your own."),
     ],
     notation: Annotated[
-        Notation, typer.Option("--as", help="TOML, or Hugging Face's response_template for a tokenizer_config.json.")
-    ] = Notation.TOML,
+        FormatNotation, typer.Option("--as", help="TOML, or Hugging Face's response_template for a tokenizer_config.json.")
+    ] = FormatNotation.TOML,
     template: Annotated[
         Path | None,
         typer.Option("--template", exists=True, dir_okay=False, help="The chat template that a response_template goes with."),
@@ -137,7 +137,7 @@ def show_format(
     from callsmith.models.plugins import format_in
 
     format = format_in(Path(name)) if Path(name).suffix in (".toml", ".json") else find_format(name)
-    if notation is Notation.TOML:
+    if notation is FormatNotation.TOML:
         echo_lines(format_to_toml(format), nl=False)
         return
     response_template = format_to_response_template(format, *_turn(template, format))

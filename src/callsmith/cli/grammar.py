@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 app = typer.Typer()
 
 
-class Target(StrEnum):
+class GrammarTarget(StrEnum):
     """What a grammar can be written as."""
 
     lark = "lark"
@@ -55,12 +55,12 @@ def grammar(
     choice: Annotated[str, typer.Option("--choice", help="required, auto, or the name of the one tool to call.")] = "required",
     no_parallel: Annotated[bool, typer.Option("--no-parallel", help="One call only.")] = False,
     target: Annotated[
-        Target,
+        GrammarTarget,
         typer.Option(
             "--target",
             help="lark is llguidance's language, gbnf llama.cpp's and xgrammar's; a server: the fields of its requests.",
         ),
-    ] = Target.lark,
+    ] = GrammarTarget.lark,
     report: Annotated[
         bool, typer.Option("--report", help="List what the grammar does not enforce, instead of printing it.")
     ] = False,
@@ -105,23 +105,23 @@ def grammar(
         echo(f"note: {len(unenforced)} keyword(s) are not enforced by the grammar; --report lists them", err=True)
 
 
-def _written(calls_grammar: "Grammar", target: Target) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _written(calls_grammar: "Grammar", target: GrammarTarget) -> tuple[str, tuple[tuple[str, str], ...]]:
     """The grammar as the target wants it, and what it does not enforce."""
     from callsmith.grammar.targets.gbnf import to_gbnf
     from callsmith.grammar.targets.lark import to_lark
     from callsmith.grammar.targets.upstream import for_llama_server, for_sglang, for_vllm
 
     match target:
-        case Target.lark:
+        case GrammarTarget.lark:
             return to_lark(calls_grammar), calls_grammar.unenforced
-        case Target.gbnf:
+        case GrammarTarget.gbnf:
             gbnf = to_gbnf(calls_grammar)
             return gbnf.text, gbnf.unenforced
-        case Target.vllm:
+        case GrammarTarget.vllm:
             fields = for_vllm(calls_grammar)
-        case Target.sglang:
+        case GrammarTarget.sglang:
             fields = for_sglang(calls_grammar)
-        case Target.llama_server:
+        case GrammarTarget.llama_server:
             fields = for_llama_server(calls_grammar)
     return json.dumps(fields.body, indent=2, ensure_ascii=False) + "\n", fields.unenforced
 

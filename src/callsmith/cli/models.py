@@ -26,9 +26,9 @@ def list_models(
     """List the models of the catalogue, and what else has been fetched."""
     if context.invoked_subcommand:
         return
-    from callsmith.models.weights.fetch import Store
+    from callsmith.models.weights.fetch import WeightStore
 
-    there = Store().installed()
+    there = WeightStore().installed()
     rows = _rows(there)
     if as_json:
         echo_json(rows)
@@ -63,18 +63,18 @@ def fetch_model(
 ) -> None:
     """Fetch a model's weights. An interrupted download is resumed."""
     from callsmith.cli.terminal import fetching
-    from callsmith.models.weights.fetch import Store
+    from callsmith.models.weights.fetch import WeightStore
 
-    there = Store().installed().get(name)
+    there = WeightStore().installed().get(name)
     echo(there if there and not force else fetching.fetch(name, force=force))
 
 
 @app.command("verify", epilog=example("callsmith models verify qwen2.5-coder-1.5b"))
 def verify_model(name: Annotated[str, typer.Argument(autocompletion=complete_models, help="A name of the catalogue.")]) -> None:
     """Check every byte of a model's weights against the catalogue."""
-    from callsmith.models.weights.fetch import Store
+    from callsmith.models.weights.fetch import WeightStore
 
-    echo(f"{Store().verify(name)} is whole")
+    echo(f"{WeightStore().verify(name)} is whole")
 
 
 def _describe_measured(measurement: "Measured") -> str:

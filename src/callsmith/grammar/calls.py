@@ -35,7 +35,7 @@ from callsmith.formats.write import escaped, literal_text
 from callsmith.grammar.nodes import NOTHING, Alt, FreeText, Grammar, Lit, Many, Node, Pattern, Seq, Until
 from callsmith.grammar.output import output_grammar, text_part
 from callsmith.grammar.rules import Rules
-from callsmith.grammar.values import TYPES_BY_FLAG, Ending, Place, Values, member_nodes
+from callsmith.grammar.values import TYPES_BY_FLAG, Ending, SchemaPlace, Values, member_nodes
 
 ANY_ID = r"[a-zA-Z0-9_-]{1,40}"
 NUMBER = Pattern("[0-9]{1,3}")
@@ -139,7 +139,7 @@ class CallsGrammar:
         self.part: Calls = format.calls
         self.rules = Rules()
         self.values = Values(self.part.values, self.rules)
-        self.places = {tool.name: Place.of(tool.parameters, self.rules) for tool in tools}
+        self.places = {tool.name: SchemaPlace.of(tool.parameters, self.rules) for tool in tools}
         self.calls = {tool.name: flatten(self._walk(self.part.item, tool)) for tool in tools}
         self.shared_start = common_prefix([leading_literal(call) for call in self.calls.values()])
         self.rests = {name: drop_literal(call, self.shared_start) for name, call in self.calls.items()}
@@ -262,7 +262,7 @@ class CallsGrammar:
         each_way = (member_nodes(way.schema, partial(self._member, node.nodes, way), node.between) for way in ways)
         return Alt(tuple(each_way)) if len(ways) > 1 else next(each_way)
 
-    def _member(self, nodes: Nodes, place: Place, key: str) -> Node:
+    def _member(self, nodes: Nodes, place: SchemaPlace, key: str) -> Node:
         values = self.part.values
         like = word_like(values, is_name=isinstance(values, Notation))
         python = isinstance(values, Notation) and values.python
@@ -270,7 +270,7 @@ class CallsGrammar:
             raise UnsupportedSchema(place.schema.path, "properties", f"this format cannot write the key {key!r}")
         return self._argument(nodes, key, place.property(key))
 
-    def _argument(self, nodes: Nodes, key: str, place: Place) -> Node:
+    def _argument(self, nodes: Nodes, key: str, place: SchemaPlace) -> Node:
         """One argument, as alternatives: one for each type flag that its value may have."""
         values = self.part.values
         if not isinstance(values, Raw) or not values.flags:
@@ -279,7 +279,7 @@ class CallsGrammar:
         meant = [(flag, kind) for flag, kind in values.flags if types & TYPES_BY_FLAG[kind]]
         return Alt(tuple(self._argument_nodes(nodes, key, place, flag) for flag in meant))
 
-    def _argument_nodes(self, nodes: Nodes, key: str, place: Place, flag: tuple[str, str | None]) -> Node:
+    def _argument_nodes(self, nodes: Nodes, key: str, place: SchemaPlace, flag: tuple[str, str | None]) -> Node:
         out: list[Node] = []
         flat = [inner for node in nodes for inner in (node.nodes if isinstance(node, Opt) and node.write else (node,))]
         position = 0

@@ -50,7 +50,7 @@ TYPES_BY_FLAG = {kind: frozenset({kind}) for kind in ALL_TYPES} | {
 STRUCTURES = frozenset({"array", "object"})
 
 
-class Place(NamedTuple):
+class SchemaPlace(NamedTuple):
     """A place in a tool's parameters: its schema in normal form, and in the tool's own form, by which the reader types text.
 
     `schema` is a part of `root`, both in normal form; `source` is the corresponding part of `document`, the tool's own schema.
@@ -62,29 +62,29 @@ class Place(NamedTuple):
     source: Schema
 
     @classmethod
-    def of(cls, parameters: Schema, rules: Rules) -> "Place":
+    def of(cls, parameters: Schema, rules: Rules) -> "SchemaPlace":
         """The arguments of a tool. Keywords that no grammar enforces are listed in the rules."""
         root = normalize(parameters, kind="object")
         rules.unenforced += collect_unenforced(root, root)
         return cls(root, root, parameters, parameters)
 
-    def property(self, name: str) -> "Place":
+    def property(self, name: str) -> "SchemaPlace":
         """The place of one of an object's properties."""
         inner: NormalSchema = self.schema.get("properties", {}).get(name, NormalSchema({}, self.schema.path))
-        return Place(self.root, inner, self.document, property_of(self.document, self.source, name))
+        return SchemaPlace(self.root, inner, self.document, property_of(self.document, self.source, name))
 
-    def item(self, schema: NormalSchema) -> "Place":
+    def item(self, schema: NormalSchema) -> "SchemaPlace":
         """The place of an array's items, of which this is the schema."""
-        return Place(self.root, schema, self.document, items_of(self.document, self.source))
+        return SchemaPlace(self.root, schema, self.document, items_of(self.document, self.source))
 
-    def alternatives(self) -> list["Place"]:
+    def alternatives(self) -> list["SchemaPlace"]:
         """The alternatives of an `anyOf`, nested ones too, or just this place; references are followed."""
         resolved = self.resolve()
         if "anyOf" not in resolved.schema:
             return [resolved]
         return [branch for way in resolved.schema["anyOf"] for branch in resolved._replace(schema=way).alternatives()]
 
-    def resolve(self) -> "Place":
+    def resolve(self) -> "SchemaPlace":
         """The same place, with references followed."""
         return self._replace(schema=resolve(self.root, self.schema))
 
@@ -109,7 +109,7 @@ class Values:
         self.rules = rules
         self._known: dict[str, str] = {}  # schema → rule, so that recursion ends
 
-    def value(self, place: Place) -> Node:
+    def value(self, place: SchemaPlace) -> Node:
         """The nodes of a value without anything around it: of all arguments as one object, or of a single one."""
         match self.spelling:
             case Notation(python=False, bare_keys=False) as spelling:
@@ -119,7 +119,7 @@ class Values:
             case _:
                 return self._json(place)
 
-    def closed_value(self, place: Place, ending: Ending, flag: str | None = None) -> Node:
+    def closed_value(self, place: SchemaPlace, ending: Ending, flag: str | None = None) -> Node:
         """The nodes of a value and what closes it. `flag` is what the value's type flag stands for, if it has one."""
         match self.spelling:
             case Notation():
@@ -129,12 +129,12 @@ class Values:
             case Nested() as spelling:
                 return self._nest(spelling, place, ending.close)
 
-    def _json(self, place: Place, spelling: Notation = JSON) -> Node:
+    def _json(self, place: SchemaPlace, spelling: Notation = JSON) -> Node:
         return JsonValue(standalone(place.root, place.schema), spelling.item_separator, spelling.key_separator)
 
     # --- plain text -------------------------------------------------------------------------------------------------------
 
-    def _raw(self, place: Place, ending: Ending, flag: str | None) -> Node:
+    def _raw(self, place: SchemaPlace, ending: Ending, flag: str | None) -> Node:
         types = place.read_types() & TYPES_BY_FLAG.get(flag or "", ALL_TYPES)
         ways = self._plain(place.alternatives(), ending, types)
         if not ways:
@@ -142,7 +142,7 @@ class Values:
             raise UnsupportedSchema(place.schema.path, "enum", why)
         return ways[0] if len(ways) == 1 else Alt(tuple(ways))
 
-    def _plain(self, places: Sequence[Place], ending: Ending, union: frozenset[str]) -> list[Node]:
+    def _plain(self, places: Sequence[SchemaPlace], ending: Ending, union: frozenset[str]) -> list[Node]:
         """The alternatives as plain text. `union` are the types that the reader may give to the text."""
         ways, has_text, close = list[Node](), False, Lit(ending.close)
         for place in places:
@@ -162,7 +162,7 @@ class Values:
             self._add_ambiguous(places, union)
         return ways
 
-    def _add_ambiguous(self, places: Sequence[Place], union: frozenset[str]) -> None:
+    def _add_ambiguous(self, places: Sequence[SchemaPlace], union: frozenset[str]) -> None:
         """List the keywords that free text can violate because the reader takes it for something else: a number, true, null."""
         scalars = union - STRUCTURES - {"string"}
         allowed = frozenset[str]().union(*(place.schema.types for place in places if "enum" not in place.schema))
@@ -176,7 +176,7 @@ class Values:
             if "string" in place.schema.types and scalars - common_types(scalars, allowed):
                 self.rules.unenforced += [(path, "type") for path in place.schema.sources.get("type", ())]
 
-    def _text(self, ending: Ending, union: frozenset[str], places: Sequence[Place]) -> Node:
+    def _text(self, ending: Ending, union: frozenset[str], places: Sequence[SchemaPlace]) -> Node:
         """A string. Where an array or object is possible too, it does not begin with a bracket: it would be read as one."""
         after = ending.close[ending.close.index(ending.marker) + len(ending.marker) :]
         several = any("anyOf" in resolve(place.root, place.root) for place in places)
@@ -190,14 +190,14 @@ class Values:
 
     # --- nested elements --------------------------------------------------------------------------------------------------
 
-    def _nest(self, spelling: Nested, place: Place, close: str) -> Node:
+    def _nest(self, spelling: Nested, place: SchemaPlace, close: str) -> Node:
         """A value and its closing tag."""
         if "$ref" in place.schema or "anyOf" in place.schema:
             key = f"{close} {sorted(place.read_types())}"
             return self._shared_rule(place, key, lambda resolved: self._nest_ways(spelling, resolved, close))
         return self._nest_ways(spelling, place, close)
 
-    def _nest_ways(self, spelling: Nested, place: Place, close: str) -> Node:
+    def _nest_ways(self, spelling: Nested, place: SchemaPlace, close: str) -> Node:
         places = place.alternatives()
         ways = [way for place in places for way in self._elements(spelling, place, close)]
         ways += self._leaves(spelling, places, close, place.read_types())
@@ -206,7 +206,7 @@ class Values:
             raise UnsupportedSchema(place.schema.path, "type", why)
         return ways[0] if len(ways) == 1 else Alt(tuple(ways))
 
-    def _elements(self, spelling: Nested, place: Place, close: str) -> list[Node]:
+    def _elements(self, spelling: Nested, place: SchemaPlace, close: str) -> list[Node]:
         types, schema = place.schema.types, place.schema
         tag, end = f"{spelling.prefix}<", f"{spelling.prefix}</"
         ways: list[Node] = []
@@ -229,9 +229,9 @@ class Values:
             ways.append(Seq((item_nodes(schema, item, ""), Lit(close))))
         return ways
 
-    def _leaves(self, spelling: Nested, places: Sequence[Place], close: str, union: frozenset[str]) -> list[Node]:
+    def _leaves(self, spelling: Nested, places: Sequence[SchemaPlace], close: str, union: frozenset[str]) -> list[Node]:
         """The scalar alternatives: plain text up to any tag."""
-        plain = list[Place]()
+        plain = list[SchemaPlace]()
         for place in places:
             if "enum" in place.schema:
                 plain.append(place)
@@ -241,7 +241,7 @@ class Values:
 
     # --- notations other than JSON ----------------------------------------------------------------------------------------
 
-    def _notation(self, spelling: Notation, place: Place) -> Node:
+    def _notation(self, spelling: Notation, place: SchemaPlace) -> Node:
         schema = place.schema
         if "$ref" in schema:
             return self._shared_rule(place, "", lambda resolved: self._notation(spelling, resolved))
@@ -254,14 +254,14 @@ class Values:
             return self._anything(spelling, place)
         return self.rules.name(Alt(tuple(self._typed(spelling, place, kind) for kind in sorted(schema.distinct_types))))
 
-    def _anything(self, spelling: Notation, place: Place) -> Node:
+    def _anything(self, spelling: Notation, place: SchemaPlace) -> Node:
         if "" not in self._known:
             self._known[""] = self.rules.reserve()
             whole = NormalSchema({"type": sorted(ALL_TYPES - {"integer"})}, place.schema.path)
             self.rules.nodes[self._known[""]] = self._notation(spelling, place._replace(schema=whole))
         return Ref(self._known[""])
 
-    def _typed(self, spelling: Notation, place: Place, kind: str) -> Node:
+    def _typed(self, spelling: Notation, place: SchemaPlace, kind: str) -> Node:
         match kind:
             case "string":
                 self.rules.add_unenforced(place.schema, STRING_KEYWORDS)
@@ -283,7 +283,7 @@ class Values:
             case _:
                 return self._object(spelling, place)
 
-    def _object(self, spelling: Notation, place: Place) -> Node:
+    def _object(self, spelling: Notation, place: SchemaPlace) -> Node:
         schema, colon = place.schema, spelling.key_separator
         extra: NormalSchema = schema.get("additionalProperties", NormalSchema({}, schema.path))
         if "properties" not in schema and "patternProperties" not in schema:
@@ -299,7 +299,7 @@ class Values:
 
         return Seq((Lit("{"), member_nodes(schema, member, spelling.item_separator), Lit("}")))
 
-    def _shared_rule(self, place: Place, variant: str, make: Callable[[Place], Node]) -> Node:
+    def _shared_rule(self, place: SchemaPlace, variant: str, make: Callable[[SchemaPlace], Node]) -> Node:
         """The rule of a schema, made once: so a schema that refers to itself becomes a rule that refers to itself."""
         resolved = place.resolve()
         key = f"{id(resolved.schema)} {variant}"

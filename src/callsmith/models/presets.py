@@ -73,7 +73,7 @@ def _built_in() -> tuple[Preset, ...]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Row(Habits):
+class _PresetRow(Habits):
     """A preset as it is written: what it names is not looked up yet."""
 
     models: tuple[str, ...]
@@ -82,7 +82,7 @@ class _Row(Habits):
 
 
 def _preset(name: str, table: Json, folder: Path | None) -> Preset:
-    row = load(_Row, table, f"preset {name}")
+    row = load(_PresetRow, table, f"preset {name}")
     if not row.models or not row.formats:
         raise UsageError(f"preset {name} needs `models` and `formats`")
     if row.threshold is not None and not isfinite(row.threshold):

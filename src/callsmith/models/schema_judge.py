@@ -29,7 +29,7 @@ _MOST_DIGITS: Final = 40  # a fraction with more is written with an exponent
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class SchemaVerdict:
     """What became of one schema: `unenforced` are (keyword, path), `accepts` says for each instance whether it may be written."""
 
     compiled: bool
@@ -66,14 +66,14 @@ class SchemaJudge(AbstractContextManager["SchemaJudge"]):
         self._thread.shutdown()
         self._compiler.close()
 
-    def judge(self, schema: Schema | bool, instances: Sequence[Json]) -> Verdict:
+    def judge(self, schema: Schema | bool, instances: Sequence[Json]) -> SchemaVerdict:
         """Whether the schema compiles, and which instances its grammar accepts.
 
         An instance is a value: it is written once, with the separators of the grammar.
         """
         return self._thread.submit(self._judge, schema, instances).result()
 
-    def judge_lines(self, lines: Iterable[str | bytes]) -> Iterator[Verdict]:
+    def judge_lines(self, lines: Iterable[str | bytes]) -> Iterator[SchemaVerdict]:
         """A verdict for each line `{"schema": …, "instances": […]}`; one that is none is a verdict with an error."""
         for line in lines:
             if not line.strip():
@@ -81,11 +81,11 @@ class SchemaJudge(AbstractContextManager["SchemaJudge"]):
             try:
                 schema, instances = _read(line)
             except (ValueError, RecursionError) as error:
-                yield Verdict(False, error=f"not a line of schema and instances: {error}")
+                yield SchemaVerdict(False, error=f"not a line of schema and instances: {error}")
                 continue
             yield self.judge(schema, instances)
 
-    def _judge(self, schema: Schema | bool, instances: Sequence[Json]) -> Verdict:
+    def _judge(self, schema: Schema | bool, instances: Sequence[Json]) -> SchemaVerdict:
         try:
             document: Schema = ({} if schema else {"not": {}}) if isinstance(schema, bool) else schema
             output = Output(document, as_written=self._as_written)
@@ -95,8 +95,8 @@ class SchemaJudge(AbstractContextManager["SchemaJudge"]):
             if not instances:
                 self._compiler.begin(grammar)
         except (CallsmithError, RecursionError) as error:
-            return Verdict(False, error=str(error))
-        return Verdict(True, tuple((keyword, path) for path, keyword in rules.unenforced), accepts)
+            return SchemaVerdict(False, error=str(error))
+        return SchemaVerdict(True, tuple((keyword, path) for path, keyword in rules.unenforced), accepts)
 
     def _accepts(self, grammar: Grammar, instance: Json) -> bool:
         constraint = cast(Constraint, self._compiler.begin(grammar))

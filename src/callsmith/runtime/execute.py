@@ -62,7 +62,7 @@ def call_key(call: Call) -> CallKey:
 
 
 @dataclass(slots=True, eq=False)
-class _Attempt:
+class _CallAttempt:
     """A call on its way to its one outcome."""
 
     place: int
@@ -124,10 +124,10 @@ class Round:
         self._earlier = earlier or {}
         self._toolset = toolset
         self._limits = limits
-        self._attempts = [_Attempt(place, call, tools.get(call.name)) for place, call in enumerate(calls)]
+        self._attempts = [_CallAttempt(place, call, tools.get(call.name)) for place, call in enumerate(calls)]
         self._free = deque(attempt for attempt in self._attempts if not attempt.serial)
         self._serial = deque(attempt for attempt in self._attempts if attempt.serial)
-        self._running: list[_Attempt] = []
+        self._running: list[_CallAttempt] = []
         self._open = len(self._attempts)
         self._over = False  # nothing is started any more
         self._context = Context()
@@ -178,14 +178,14 @@ class Round:
             else:
                 self._launch(attempt)
 
-    def _next(self) -> _Attempt | None:
+    def _next(self) -> _CallAttempt | None:
         """The first call that waits; one with side effects only while no other such call runs."""
         free, serial = self._free, self._serial
         if serial and not any(attempt.serial for attempt in self._running):
             return serial.popleft() if not free or serial[0].place < free[0].place else free.popleft()
         return free.popleft() if free else None
 
-    def _refusal(self, attempt: _Attempt) -> Result | None:
+    def _refusal(self, attempt: _CallAttempt) -> Result | None:
         call, tool = attempt.call, attempt.tool
         if tool is None:
             return unknown_tool(call, self._tools)
@@ -197,7 +197,7 @@ class Round:
             return failed(call, "bad_request", "; ".join(map(str, complaints)), label="invalid_arguments")
         return None
 
-    def _launch(self, attempt: _Attempt) -> None:
+    def _launch(self, attempt: _CallAttempt) -> None:
         assert attempt.tool is not None
         loop, now = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         attempt.silent_since = now
@@ -208,7 +208,7 @@ class Round:
         attempt.task = loop.create_task(self._work(attempt))
         attempt.task.add_done_callback(lambda task: self._ended(attempt, task))
 
-    async def _work(self, attempt: _Attempt) -> None:
+    async def _work(self, attempt: _CallAttempt) -> None:
         """Run the call, in a task of its own: a tool that ignores its cancellation cannot hold us up."""
         around, call = self._context, attempt.call
         context = replace(
@@ -242,7 +242,7 @@ class Round:
             log_raised(_log, "the tool %s raised %s", call, error)
             self._finish(attempt, tool_raised(call, error))
 
-    async def _announce(self, attempt: _Attempt) -> None:
+    async def _announce(self, attempt: _CallAttempt) -> None:
         """Report that the tool starts, and wait until the consumer has seen it: a journal can be written first."""
         if attempt.taken is None:
             loop = asyncio.get_running_loop()
@@ -251,18 +251,18 @@ class Round:
             await attempt.taken
             attempt.silent_since = loop.time()
 
-    def _progress(self, attempt: _Attempt, progress: ToolProgress) -> None:
+    def _progress(self, attempt: _CallAttempt, progress: ToolProgress) -> None:
         attempt.silent_since = now = asyncio.get_running_loop().time()
         if progress.waits:
             attempt.latest = now + attempt.seconds
         if attempt.outcome is None and self._inbox.qsize() < _UNREAD:
             self._inbox.put_nowait((progress, None))
 
-    def _finish(self, attempt: _Attempt, outcome: Outcome) -> None:
+    def _finish(self, attempt: _CallAttempt, outcome: Outcome) -> None:
         self._settle(attempt, outcome)
         self._start()
 
-    def _settle(self, attempt: _Attempt, outcome: Outcome) -> None:
+    def _settle(self, attempt: _CallAttempt, outcome: Outcome) -> None:
         """Give a call its one outcome; any later one is dropped."""
         if attempt.outcome is not None:
             return
@@ -282,7 +282,7 @@ class Round:
         for event in self._news(attempt, outcome, cut):
             self._inbox.put_nowait((event, None))
 
-    def _news(self, attempt: _Attempt, outcome: Outcome, cut: int) -> list[ToolEvent]:
+    def _news(self, attempt: _CallAttempt, outcome: Outcome, cut: int) -> list[ToolEvent]:
         if not isinstance(outcome, Result):
             return [outcome]
         # A toolset that does not say when a tool starts: where it answered well, it must have.
@@ -290,14 +290,14 @@ class Round:
         notice = f"the result of {outcome.name} is too long: the model does not read {cut:,} characters of it"
         return [*began, ToolFinished(outcome), *([Notice(notice)] if cut else [])]
 
-    def _ended(self, attempt: _Attempt, task: "asyncio.Task[None]") -> None:
+    def _ended(self, attempt: _CallAttempt, task: "asyncio.Task[None]") -> None:
         """The task is over. It has settled its call, unless the tool ended it in a way that cannot be caught there."""
         if attempt.outcome is None:
             error = None if task.cancelled() else task.exception()
             lost = f"{attempt.call.name} was cancelled{attempt.doubt}"
             self._finish(attempt, tool_raised(attempt.call, error) if error else failed(attempt.call, "internal_error", lost))
 
-    def _look(self, attempt: _Attempt) -> None:
+    def _look(self, attempt: _CallAttempt) -> None:
         """See whether a call has been silent for too long, or takes too long in all."""
         loop = asyncio.get_running_loop()
         now = loop.time()
@@ -313,7 +313,7 @@ class Round:
         self._finish(attempt, failed(attempt.call, "timeout", f"{attempt.call.name} {why}{attempt.doubt}"))
         attempt.give_up()
 
-    def _silent_until(self, attempt: _Attempt) -> float:
+    def _silent_until(self, attempt: _CallAttempt) -> float:
         """When a call has been silent for too long."""
         return math.inf if self._limits.silence is None else attempt.silent_since + self._limits.silence
 

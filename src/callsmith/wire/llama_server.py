@@ -75,7 +75,7 @@ def read_completion(body: Json) -> CompletionRequest:
     return CompletionRequest(fields.model or "", completion, fields.stream or False)
 
 
-class CompletionWriter:
+class LlamaCompletionWriter:
     """Events to what `/completion` sends. `whole` is the answer that is not a stream."""
 
     def __init__(self, model: str, prompt: str) -> None:

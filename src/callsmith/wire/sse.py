@@ -13,7 +13,7 @@ KEEP_ALIVE = b": keep-alive\n\n"  # a comment: every reader skips it, every prox
 
 
 @dataclass(frozen=True, slots=True)
-class Frame:
+class SseFrame:
     """One event: its data and, where the dialect uses them, its name."""
 
     data: str
@@ -33,11 +33,11 @@ class FrameReader:
         self._data: list[str] = []
         self._event = ""
 
-    def feed(self, data: bytes) -> list[Frame]:
+    def feed(self, data: bytes) -> list[SseFrame]:
         """The frames that are complete with these bytes."""
         first, *others = data.split(b"\n")
         self._rest.append(first)
-        frames: list[Frame] = []
+        frames: list[SseFrame] = []
         for following in others:
             frame = self._take(b"".join(self._rest).decode("utf-8", "replace").rstrip("\r"))
             self._rest = [following]
@@ -45,9 +45,9 @@ class FrameReader:
                 frames.append(frame)
         return frames
 
-    def _take(self, line: str) -> Frame | None:
+    def _take(self, line: str) -> SseFrame | None:
         if not line:
-            frame = Frame("\n".join(self._data), self._event) if self._data else None
+            frame = SseFrame("\n".join(self._data), self._event) if self._data else None
             self._data, self._event = [], ""
             return frame
         name, _, value = line.partition(":")  # a comment has no name

@@ -280,7 +280,7 @@ async def test_conversations_that_no_longer_fit_are_not_read_again(file: Path) -
 
 def test_a_sequence_that_was_saved_and_loaded_says_the_same(file: Path) -> None:
     weights = gguf.Weights(load(), file)
-    context = gguf.Context(weights, size=512, threads=THREADS or 2, sequences=3)
+    context = gguf.LlamaContext(weights, size=512, threads=THREADS or 2, sequences=3)
     tokens = weights.vocabulary.tokenize(LONG.text[:900])
 
     def logits(sequence: int) -> Logits:
@@ -306,7 +306,7 @@ async def test_a_seeded_answer_does_not_depend_on_what_was_asked_before(file: Pa
     seeded = Sampling(temperature=1.2, seed=11, max_tokens=16)
     prompt = Prompt(LONG.text[:500] + "<|im_end|>\n<|im_start|>assistant\n")
     weights = gguf.Weights(load(), file)
-    engine = LlamaEngine(weights, gguf.Context(weights, size=512, threads=THREADS or 2, sequences=6, slice=32), live=2)
+    engine = LlamaEngine(weights, gguf.LlamaContext(weights, size=512, threads=THREADS or 2, sequences=6, slice=32), live=2)
     fresh, _ = await say(engine, prompt, seeded)
     same, reused = await say(engine, prompt, seeded)
     await say(engine, Prompt(prompt.text[:200]), Sampling(max_tokens=3))

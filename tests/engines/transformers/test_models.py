@@ -18,7 +18,7 @@ from callsmith.core.errors import Unavailable
 from callsmith.core.values import Sampling
 from callsmith.engines.transformers.attention import NAME
 from callsmith.engines.transformers.checkpoint import Checkpoint, describe
-from callsmith.engines.transformers.context import Context
+from callsmith.engines.transformers.context import TorchContext
 from callsmith.engines.transformers.engine import TransformersEngine
 from callsmith.formats.prompt.prompt import Prompt
 from tests.engines.contract import say
@@ -105,7 +105,7 @@ def test_the_same_tokens_as_by_transformers_itself(kind: str, checkpoint: Checkp
         theirs.generate(torch.tensor([prompt]), max_new_tokens=12, do_sample=False)[0, len(prompt) :].tolist()
         for prompt in prompts
     ]
-    context = Context(ours, width=SMALL["vocab_size"], slots=4, length=128)
+    context = TorchContext(ours, width=SMALL["vocab_size"], slots=4, length=128)
     engine = TransformersEngine(replace(checkpoint, model=ours, info=replace(checkpoint.info, name=kind)), context)
 
     async def answers() -> list[str]:
@@ -125,4 +125,4 @@ def test_the_same_tokens_as_by_transformers_itself(kind: str, checkpoint: Checkp
 @pytest.mark.parametrize("kind", ["bloom", "gpt_neox_japanese", "bart"])
 def test_a_model_that_attends_in_another_way_is_refused(kind: str) -> None:
     with pytest.raises(Unavailable, match="cannot be batched"):
-        Context(random_model(kind, NAME), width=SMALL["vocab_size"], slots=1, length=64)
+        TorchContext(random_model(kind, NAME), width=SMALL["vocab_size"], slots=1, length=64)

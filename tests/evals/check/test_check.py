@@ -13,7 +13,7 @@ pytest.importorskip("aiohttp")
 from callsmith.cli.main import app as cli
 from callsmith.core.errors import ModelError, UsageError
 from callsmith.evals.check import report as reports
-from callsmith.evals.check.run import Report, check, known_probes
+from callsmith.evals.check.run import CheckReport, check, known_probes
 from callsmith.server.app import create_app
 from tests.evals.check.ideal import Fault, Faulty, IdealModel, swap
 from tests.serving import served, served_apart
@@ -23,7 +23,7 @@ def application() -> Any:
     return create_app({"ideal": IdealModel()})
 
 
-async def checked(app: Any, **options: Any) -> Report:
+async def checked(app: Any, **options: Any) -> CheckReport:
     async with served(app) as url:
         return await check(f"{url}/v1", **options)
 

@@ -22,13 +22,13 @@ from callsmith.core.values import Request, Usage
 from callsmith.evals.check.advice import identify
 from callsmith.evals.check.exchange import Exchange
 from callsmith.evals.check.probe import markup, writes_bare_calls
-from callsmith.evals.check.run import QUICK, Report, check, known_probes
+from callsmith.evals.check.run import QUICK, CheckReport, check, known_probes
 from callsmith.server.app import create_app
 from tests.evals.check.ideal import Fault, Faulty, IdealModel
 from tests.serving import served, served_apart
 
 
-async def checked(app: Any, **options: Any) -> Report:
+async def checked(app: Any, **options: Any) -> CheckReport:
     async with served(app) as url:
         return await check(f"{url}/v1", **options)
 

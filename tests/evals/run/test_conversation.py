@@ -10,7 +10,7 @@ from callsmith.engines.scripted import Scripted
 from callsmith.evals.bfcl.checker import Checker
 from callsmith.evals.cases.case import Case, Turn, World
 from callsmith.evals.run.conversation import MOST_STEPS
-from callsmith.evals.run.record import Record, Records, read_records
+from callsmith.evals.run.record import CaseRecord, Records, read_records
 from callsmith.evals.run.runner import Runner, RunSettings
 from callsmith.evals.run.setup import NAMED
 from callsmith.formats import format_named
@@ -42,7 +42,7 @@ def call(name: str) -> str:
     return f'<tool_call>\n{{"name": "{name}", "arguments": {{}}}}\n</tool_call>'
 
 
-async def hold(tmp_path: Path, replies: list[str], setup: str = "free", **traits: Any) -> tuple[Scripted, Record]:
+async def hold(tmp_path: Path, replies: list[str], setup: str = "free", **traits: Any) -> tuple[Scripted, CaseRecord]:
     program = tmp_path / "counting.py"
     program.write_text(COUNTING)
     engine, checker = Scripted(replies, repeat=True), Checker(tmp_path, program=program)

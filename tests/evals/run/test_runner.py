@@ -13,7 +13,7 @@ from callsmith.core.events import ModelEvent, Stopped
 from callsmith.core.values import Call, Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.evals.cases.case import Case, Turn
-from callsmith.evals.run.record import RECORDS, Record, Records, read_records
+from callsmith.evals.run.record import RECORDS, CaseRecord, Records, read_records
 from callsmith.evals.run.runner import Runner, RunSettings
 from callsmith.evals.run.setup import NAMED
 from callsmith.formats import format_named
@@ -81,7 +81,7 @@ async def test_a_run_that_was_stopped_goes_on_and_asks_again_only_what_failed(tm
         file.write(b'{"case": "two", "cate')  # as a kill leaves it
 
     again = model(written('{"a": 1}'))
-    seen: list[Record] = []
+    seen: list[CaseRecord] = []
     await Runner(again, SETUPS, Records(tmp_path), settings=ONE_AT_A_TIME).run(cases, seen.append)
     assert [(record.case, record.setup) for record in seen] == [("one", "m/free-repaired")]
     stored = read_records(tmp_path)
@@ -143,4 +143,4 @@ def test_results_of_later_versions_can_be_read(tmp_path: Path):
     Records(tmp_path).close()
     row = {"case": "one", "category": "c", "setup": "s", "digest": "d", "is_right": True, "mood": "good"}
     (tmp_path / RECORDS).write_text(json.dumps(row) + "\n")
-    assert read_records(tmp_path) == [Record("one", "c", "s", "d", True)]
+    assert read_records(tmp_path) == [CaseRecord("one", "c", "s", "d", True)]

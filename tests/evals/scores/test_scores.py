@@ -6,17 +6,17 @@ from pathlib import Path
 import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.evals.run.record import Record
+from callsmith.evals.run.record import CaseRecord
 from callsmith.evals.scores.report import comparison_table, write_reports
 from callsmith.evals.scores.scores import compare, score
 
 CALL = {"name": "add", "arguments": {}}
 
 
-def records(setup: str, category: str, verdicts: str, **fields: object) -> list[Record]:
+def records(setup: str, category: str, verdicts: str, **fields: object) -> list[CaseRecord]:
     """A record a letter: `+` is right, `-` wrong, `!` an error."""
     return [
-        Record(f"{category}_{number}", category, setup, "d", letter == "+", error="gone" if letter == "!" else "", **fields)  # type: ignore[arg-type]
+        CaseRecord(f"{category}_{number}", category, setup, "d", letter == "+", error="gone" if letter == "!" else "", **fields)  # type: ignore[arg-type]
         for number, letter in enumerate(verdicts)
     ]
 
@@ -51,7 +51,7 @@ def test_two_setups_are_compared_on_the_same_cases_only():
 
 
 def test_a_case_that_was_changed_is_another_case():
-    changed = [Record("simple_python_0", "simple_python", "m/other", "e", True)]
+    changed = [CaseRecord("simple_python_0", "simple_python", "m/other", "e", True)]
     with pytest.raises(UsageError, match="no case in common"):
         compare([*RESULTS, *changed], "free", "other")
 

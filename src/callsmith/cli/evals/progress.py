@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 from callsmith.core.types.escaped_text import one_line
 
 if TYPE_CHECKING:
-    from callsmith.evals.run.record import Record
+    from callsmith.evals.run.record import CaseRecord
 
 PAUSE = 30.0  # seconds between two lines where nothing can be painted over
 
@@ -16,7 +16,9 @@ PAUSE = 30.0  # seconds between two lines where nothing can be painted over
 class EvalProgress:
     """A line that is painted over in a terminal; elsewhere a line every half a minute."""
 
-    def __init__(self, setups: Sequence[str], cases: int, known: Iterable["Record"] = (), *, with_scores: bool = True) -> None:
+    def __init__(
+        self, setups: Sequence[str], cases: int, known: Iterable["CaseRecord"] = (), *, with_scores: bool = True
+    ) -> None:
         from rich.console import Console
 
         self._console = Console(stderr=True, highlight=False)
@@ -42,7 +44,7 @@ class EvalProgress:
             self._status.stop()
         self._console.print(self.line(), markup=False)
 
-    def add(self, record: "Record") -> None:
+    def add(self, record: "CaseRecord") -> None:
         """Count an answer, and show it."""
         self._count(record)
         now = time.monotonic()
@@ -64,7 +66,7 @@ class EvalProgress:
         shares = [f"{name} {100 * self._right[name] / self._done[name]:.0f} %" for name in self._setups if self._done[name]]
         return one_line(", ".join(parts) + (f"; {', '.join(shares)}" if shares and self._with_scores else ""))
 
-    def _count(self, record: "Record") -> None:
+    def _count(self, record: "CaseRecord") -> None:
         self._done[record.setup] += 1
         self._right[record.setup] += record.is_right
         self._errors += bool(record.error)

@@ -21,7 +21,7 @@ from callsmith.core.errors import GrammarRefused, ModelError, PromptTooLong, Rej
 from callsmith.core.types.tables import as_object, as_text
 from callsmith.core.values import Json, Sampling, Usage
 from callsmith.engines.completions.llama_server import LlamaServer
-from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, list_models, translate
+from callsmith.engines.completions.server import Chunk, CompletionServer, Continuation, Object, Progress, list_models, translate
 from callsmith.engines.completions.sglang import Sglang
 from callsmith.engines.completions.tokens import SpecialSplitter, TokenAligner
 from callsmith.engines.completions.vllm import Vllm
@@ -32,7 +32,7 @@ from callsmith.engines.upstream import BrokeOff, Replica, RetryPolicy, Upstream,
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
 from callsmith.grammar.relay import Relay
-from callsmith.grammar.targets.upstream import RequestFields
+from callsmith.grammar.targets.upstream import GrammarFields
 from callsmith.wire.sse import DONE, FrameReader
 
 logger = logging.getLogger(__name__)
@@ -144,7 +144,7 @@ class CompletionsEngine:
     ) -> None:
         self._upstream = upstream
         self._server = server
-        self._fields: IdentityLRU[RequestFields] = IdentityLRU(_GRAMMARS)
+        self._fields: IdentityLRU[GrammarFields] = IdentityLRU(_GRAMMARS)
         self._refused: LRU[bool] = LRU(_GRAMMARS)  # hashes of request fields
         self.info = replace(
             info,
@@ -198,11 +198,11 @@ class CompletionsEngine:
     async def close(self) -> None:
         await self._upstream.close()
 
-    async def _job(self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None) -> Job:
+    async def _job(self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None) -> Continuation:
         pieces = [piece for piece in prompt.pieces if piece] or [""]
         if self._server.adds_bos:
             pieces[0] = pieces[0].removeprefix(self.info.bos)
-        return Job(
+        return Continuation(
             await self._server.prompt(pieces),
             sampling,
             await self._room(pieces, sampling.max_tokens),
@@ -223,7 +223,7 @@ class CompletionsEngine:
             raise PromptTooLong(used, context)
         return min(wanted or context, context - used)
 
-    def _constrain(self, grammar: Grammar, prefilled: str = "") -> RequestFields:
+    def _constrain(self, grammar: Grammar, prefilled: str = "") -> GrammarFields:
         """The request fields of a grammar. The server's matcher begins behind the prompt and what that has of the answer."""
         if prefilled:
             begun = replace(grammar, prefix=grammar.prefix + prefilled, triggers=())
@@ -240,7 +240,7 @@ class CompletionsEngine:
             return None
         return fields.unenforced
 
-    async def _chunks(self, path: str, body: Mapping[str, Json], job: Job) -> AsyncGenerator[Chunk, None]:
+    async def _chunks(self, path: str, body: Mapping[str, Json], job: Continuation) -> AsyncGenerator[Chunk, None]:
         """What the server streams. An answer that breaks off before anything of it has come is asked for again; another error is
         raised as what it means to whoever asked."""
         retry_policy, has_begun, tried = self._upstream.retry_policy, False, set[Replica]()
@@ -263,7 +263,7 @@ class CompletionsEngine:
                 raise self._translate(error, job) from error
             await asyncio.sleep(retry_policy.pause * 2**attempt)
 
-    def _translate(self, error: ModelError, job: Job) -> ModelError | PromptTooLong:
+    def _translate(self, error: ModelError, job: Continuation) -> ModelError | PromptTooLong:
         if job.grammar and isinstance(error, Rejected) and error.status in _REFUSALS and _OF_GRAMMAR.search(error.message):
             self._refused.put(_digest(job.grammar), True)
             return GrammarRefused(error.message, status=error.status)

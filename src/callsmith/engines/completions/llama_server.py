@@ -12,13 +12,13 @@ from typing import Any
 
 from callsmith.core.types.tables import as_ids, as_list, as_object, as_text
 from callsmith.core.values import Json, TokenLogprob
-from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, write_sampling
+from callsmith.engines.completions.server import Chunk, CompletionServer, Continuation, Object, Progress, write_sampling
 from callsmith.engines.completions.tokenizer import find_specials
 from callsmith.engines.completions.tokens import read_token
 from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.targets.upstream import RequestFields, for_llama_server
+from callsmith.grammar.targets.upstream import GrammarFields, for_llama_server
 from callsmith.wire.fields import as_count, counted
 
 
@@ -65,7 +65,7 @@ class LlamaServer(CompletionServer):
         first, *others = pieces
         return {"prompt": [*await self._prompt_ids(first), *others] if others else first}
 
-    def request(self, job: Job) -> tuple[str, dict[str, Any]]:
+    def request(self, job: Continuation) -> tuple[str, dict[str, Any]]:
         """Stop strings are searched for here and not there, where text that may become one would be withheld with its ids."""
         sampling = job.sampling
         others = ("typical_p", "penalty_window")
@@ -100,7 +100,7 @@ class LlamaServer(CompletionServer):
         text, tokens = as_text(data.get("content")), as_ids(data.get("tokens"))
         return Chunk(text, tokens, usage if usage.prompt else None, end, logprobs)
 
-    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
+    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> GrammarFields:
         return for_llama_server(grammar, specials)
 
     def _token(self, entry: Json) -> TokenLogprob:

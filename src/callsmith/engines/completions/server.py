@@ -16,7 +16,7 @@ from callsmith.engines.completions.tokenizer import find_specials
 from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.targets.upstream import RequestFields
+from callsmith.grammar.targets.upstream import GrammarFields
 from callsmith.wire.errors import reported_error
 from callsmith.wire.fields import as_count
 
@@ -31,7 +31,7 @@ _NUMBER: Final = re.compile(r"\d[\d,]*")
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class Continuation:
     """A prompt to continue, and how. `prompt` and `grammar` are request fields; `room` limits the answer, in tokens."""
 
     prompt: Object
@@ -101,7 +101,7 @@ class CompletionServer(ABC):
         """The request fields of a prompt. No token spans two pieces. The server puts a BOS before it, if it adds one at all."""
 
     @abstractmethod
-    def request(self, job: Job) -> tuple[str, dict[str, Any]]:
+    def request(self, job: Continuation) -> tuple[str, dict[str, Any]]:
         """The path and the body that ask for a streamed completion."""
 
     @abstractmethod
@@ -109,7 +109,7 @@ class CompletionServer(ABC):
         """What an event of the stream says; None if nothing of interest."""
 
     @abstractmethod
-    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
+    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> GrammarFields:
         """The request fields that have the server enforce a grammar."""
 
     async def _listed_model(self) -> Object:

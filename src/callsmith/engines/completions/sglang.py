@@ -15,12 +15,12 @@ from typing import Any
 from callsmith.core.errors import Rejected
 from callsmith.core.types.tables import as_ids, as_list, as_object, as_text
 from callsmith.core.values import Json, TokenLogprob
-from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, write_sampling
+from callsmith.engines.completions.server import Chunk, CompletionServer, Continuation, Object, Progress, write_sampling
 from callsmith.engines.completions.tokenizer import find_tokenizer_files
 from callsmith.engines.completions.tokens import read_token
 from callsmith.engines.port import EngineInfo
 from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.targets.upstream import RequestFields, for_sglang
+from callsmith.grammar.targets.upstream import GrammarFields, for_sglang
 from callsmith.wire.fields import as_count, counted
 
 
@@ -43,7 +43,7 @@ class Sglang(CompletionServer):
     async def prompt(self, pieces: Sequence[str]) -> Object:
         return {"input_ids": await self._prompt_ids(*pieces)}
 
-    def request(self, job: Job) -> tuple[str, dict[str, Any]]:
+    def request(self, job: Continuation) -> tuple[str, dict[str, Any]]:
         settings: dict[str, Any] = {
             "max_new_tokens": job.room,
             "skip_special_tokens": False,
@@ -68,7 +68,7 @@ class Sglang(CompletionServer):
         end = self._end(as_text(ended.get("type")), f": {as_text(ended.get('message'))}")
         return Chunk(text, tokens, usage if usage.prompt else None, end, _logprobs(meta, progress))
 
-    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
+    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> GrammarFields:
         return for_sglang(grammar)
 
     async def _info(self) -> Json:

@@ -15,12 +15,12 @@ from typing import Any, Final
 from callsmith.core.errors import Rejected
 from callsmith.core.types.tables import as_ids, as_list, as_object, as_text
 from callsmith.core.values import Json, TokenLogprob
-from callsmith.engines.completions.server import Chunk, CompletionServer, Job, Object, Progress, write_sampling
+from callsmith.engines.completions.server import Chunk, CompletionServer, Continuation, Object, Progress, write_sampling
 from callsmith.engines.completions.tokenizer import find_tokenizer_files, read_tokenizer_config
 from callsmith.engines.completions.tokens import read_token
 from callsmith.engines.port import EngineInfo
 from callsmith.grammar.nodes import Grammar
-from callsmith.grammar.targets.upstream import RequestFields, for_vllm
+from callsmith.grammar.targets.upstream import GrammarFields, for_vllm
 from callsmith.wire.fields import counted
 
 _AT_ONCE: Final = 8  # texts that are tokenized at a time
@@ -47,7 +47,7 @@ class Vllm(CompletionServer):
     async def prompt(self, pieces: Sequence[str]) -> Object:
         return {"prompt": pieces[0] if len(pieces) == 1 else await self._prompt_ids(*pieces)}
 
-    def request(self, job: Job) -> tuple[str, dict[str, Any]]:
+    def request(self, job: Continuation) -> tuple[str, dict[str, Any]]:
         body: dict[str, Any] = {
             **self._model,
             **job.prompt,
@@ -77,7 +77,7 @@ class Vllm(CompletionServer):
         text, tokens, logprobs = as_text(choice.get("text")), as_ids(choice.get("token_ids")), _logprobs(choice.get("logprobs"))
         return Chunk(text, tokens, usage if usage.prompt else None, end, logprobs)
 
-    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> RequestFields:
+    def constrain(self, grammar: Grammar, specials: Mapping[str, int]) -> GrammarFields:
         return for_vllm(grammar, specials=specials)
 
     async def _tokenizer_info(self) -> EngineInfo | None:

@@ -63,7 +63,7 @@ class BatchSampler(Protocol):
         ...
 
 
-class Job(Protocol):
+class BatchJob(Protocol):
     """A request to the engine. An exception in one of its methods ends this request and no other.
 
     `session` is the conversation it belongs to, or empty; prefixes are shared between jobs of the same `salt` only. `exact`: with
@@ -104,7 +104,7 @@ class Job(Protocol):
 class BatchEntry:
     """A request in the batch. `rest` are the tokens to decode before its next one is sampled."""
 
-    job: Job
+    job: BatchJob
     rest: list[int]
     slot: Slot | None = None
     said: Generation | None = None
@@ -153,7 +153,7 @@ class Batch:
         total = sum(len(entry.job.tokens) for entry in reading)
         return max(0, total - sum(len(entry.rest) for entry in reading)), total
 
-    def add(self, job: Job) -> None:
+    def add(self, job: BatchJob) -> None:
         """Add a request; it waits for admission."""
         self.waiting.append(BatchEntry(job, list(job.tokens)))
 

@@ -57,7 +57,7 @@ def _receive(answers: "list[_Parts]") -> None:
 
 @dataclass(slots=True, eq=False)
 class GenerationJob:
-    """A request: what is asked for, and the queue its answer goes to. It fits `batch.Job`."""
+    """A request: what is asked for, and the queue its answer goes to. It fits `batch.BatchJob`."""
 
     prompt: Prompt
     sampling: Sampling

@@ -10,7 +10,7 @@ try:
     from callsmith.engines.decoding.batch import Batch
     from callsmith.engines.decoding.engine import BatchEngine
     from callsmith.engines.decoding.kv_cache import Cache, SavedSequences
-    from callsmith.engines.llama.gguf import SLICE, Context, Weights, describe_file
+    from callsmith.engines.llama.gguf import SLICE, LlamaContext, Weights, describe_file
     from callsmith.engines.llama.libllama import load
     from callsmith.engines.llama.placement import memory_of, read_header
 except ModuleNotFoundError as missing:
@@ -41,14 +41,16 @@ def open(
         raise UsageError(f"context, threads and live must be at least 1, not {numbers}; queue and gpu_layers at least 0")
     weights = Weights(load(), Path(rest).expanduser(), gpu_layers=gpu_layers, context=context)
     sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
-    memory = Context(weights, size=context, threads=threads or weights.library.threads, sequences=sequences)
+    memory = LlamaContext(weights, size=context, threads=threads or weights.library.threads, sequences=sequences)
     return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
 
 
 class LlamaEngine(BatchEngine):
     """A GGUF model, as an `Engine`."""
 
-    def __init__(self, weights: Weights, context: Context, *, live: int = 1, queue: int = 64, fast_forward: bool = True) -> None:
+    def __init__(
+        self, weights: Weights, context: LlamaContext, *, live: int = 1, queue: int = 64, fast_forward: bool = True
+    ) -> None:
         self._weights = weights
         self._context = context
         # On a GPU idle cells cost little, and copying them more. A recurrent model drops no part of a sequence: what it saves

@@ -212,7 +212,7 @@ def describe_file(metadata: Callable[[str], str | None], path: Path, parameters:
     )
 
 
-class Context:
+class LlamaContext:
     """The KV memory and the working space of decoding, for several sequences that share the memory."""
 
     def __init__(self, weights: Weights, *, size: int, threads: int, sequences: int = 1, slice: int = SLICE) -> None:

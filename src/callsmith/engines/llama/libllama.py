@@ -93,7 +93,7 @@ class ContextParamsV05(C.Structure):
 CONTEXTS: Final = (ContextParams, ContextParamsV05)
 
 
-class Batch(C.Structure):
+class LlamaBatch(C.Structure):
     """`llama_batch`: tokens with their positions and sequences, and which of them want logits."""
 
     _fields_ = (
@@ -158,9 +158,9 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_free": (None, _Pointer),
     "llama_n_ctx": (C.c_uint32, _Pointer),
     "llama_set_abort_callback": (None, _Pointer, _Pointer, _Pointer),
-    "llama_batch_init": (Batch, _Int, _Int, _Int),
-    "llama_batch_free": (None, Batch),
-    "llama_decode": (_Int, _Pointer, Batch),
+    "llama_batch_init": (LlamaBatch, _Int, _Int, _Int),
+    "llama_batch_free": (None, LlamaBatch),
+    "llama_decode": (_Int, _Pointer, LlamaBatch),
     "llama_get_logits_ith": (C.POINTER(C.c_float), _Pointer, _Int),
     "llama_get_memory": (_Pointer, _Pointer),
     "llama_memory_seq_rm": (_Bool, _Pointer, _Int, _Int, _Int),
@@ -173,7 +173,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
 }
 
 
-class Log:
+class LibraryLog:
     """What the library has to say: nothing is printed, the latest warnings and errors are kept to explain a failure."""
 
     _WARN, _ERROR, _CONTINUED = 3, 4, 5
@@ -213,7 +213,7 @@ class Library:
         context = check_layout(self.c)
         self.c.llama_context_default_params.restype = context
         self.c.llama_init_from_model.argtypes = (_Pointer, context)
-        self.log = Log()
+        self.log = LibraryLog()
         self.c.llama_log_set(self.log.callback, None)
         if hasattr(self.c, "ggml_backend_load_all_from_path"):
             # Some builds keep the code for each kind of processor in a file of its own; in the others this finds nothing.

@@ -42,7 +42,7 @@ class _Graph:
     replay: Callable[[], None]
 
 
-class Context:
+class TorchContext:
     """Decodes with a model. `length` is how many tokens a sequence may have, `slots` how many sequences there are."""
 
     def __init__(self, model: LanguageModel, *, width: int, slots: int, length: int) -> None:

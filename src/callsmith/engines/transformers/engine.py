@@ -15,7 +15,7 @@ try:
     from callsmith.engines.decoding.engine import BatchEngine
     from callsmith.engines.decoding.kv_cache import Cache
     from callsmith.engines.transformers.checkpoint import Checkpoint, best_device, load
-    from callsmith.engines.transformers.context import Context
+    from callsmith.engines.transformers.context import TorchContext
     from callsmith.engines.transformers.libraries import torch
     from callsmith.engines.transformers.sampling import DeviceSampler
 except ModuleNotFoundError as missing:
@@ -58,7 +58,7 @@ def open(
     checkpoint = load(Path(rest).expanduser(), device, dtype)
     length = min(context or _LONGEST_CONTEXT, checkpoint.info.context or _LONGEST_CONTEXT)
     try:
-        memory = Context(checkpoint.model, width=checkpoint.vocabulary.size, slots=live, length=length)
+        memory = TorchContext(checkpoint.model, width=checkpoint.vocabulary.size, slots=live, length=length)
     except torch.OutOfMemoryError as error:
         hint = "try a smaller context or fewer live requests"
         raise Unavailable(f"no memory for {live} sequences of {length} tokens on {device}", hint=hint) from error
@@ -71,7 +71,13 @@ class TransformersEngine(BatchEngine):
     delivers_late = True
 
     def __init__(
-        self, checkpoint: Checkpoint, context: Context, *, queue: int = 64, fast_forward: bool = True, threads: int | None = None
+        self,
+        checkpoint: Checkpoint,
+        context: TorchContext,
+        *,
+        queue: int = 64,
+        fast_forward: bool = True,
+        threads: int | None = None,
     ) -> None:
         self._context = context
         # Most of the processors find masks: while they do, nothing else is to be done.

@@ -19,7 +19,7 @@ from callsmith.engines.decoding.batch import Generation
 from callsmith.engines.decoding.sequence import CLOSING_BONUS, Sequence
 from callsmith.engines.decoding.vocabulary import Vocabulary
 from callsmith.engines.port import Piece
-from callsmith.engines.transformers.context import Context
+from callsmith.engines.transformers.context import TorchContext
 from callsmith.engines.transformers.libraries import Tensor, torch
 from callsmith.engines.transformers.masks import FIRST_QUOTE, MASKED, UNMASKED, MaskFinder, apply_masks
 
@@ -60,7 +60,7 @@ _COLUMNS = 6  # of what is said of each row: temperature, top_k, top_p, the loga
 class DeviceSampler:
     """Samples for all answers of a step. Answers that need their logits here, as for penalties, are sampled one by one."""
 
-    context: Context
+    context: TorchContext
     vocabulary: Vocabulary
     threads: int
     deliver: Callable[[], None] = lambda: None

@@ -20,7 +20,7 @@ _NAMES: Final = {"object": "dict", "number": "float"}  # what the checker calls 
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class BfclVerdict:
     """What the checker says. `error_type` is the benchmark's name of what is wrong."""
 
     is_right: bool
@@ -39,13 +39,13 @@ class Checker:
         self._scratch: TemporaryDirectory[str] | None = None
         self._one_at_a_time = asyncio.Lock()
 
-    async def check_calls(self, case: Case, calls: Sequence[Call]) -> Verdict:
+    async def check_calls(self, case: Case, calls: Sequence[Call]) -> BfclVerdict:
         """Whether these are the right calls, by the benchmark's rules."""
         functions = case.functions or [_function(tool.name, tool.parameters) for tool in case.tools]
         answer = await self.ask(
             {"check": "calls", "category": _matcher(case), "functions": functions, "calls": _made(calls), "answers": case.answers}
         )
-        return Verdict(answer["valid"], answer["error_type"], answer["error"])
+        return BfclVerdict(answer["valid"], answer["error_type"], answer["error"])
 
     async def run_calls(self, name: str, world: World, calls: Sequence[Call]) -> list[str]:
         """The results of calls in a world of that name, which they change; it begins with the first of them."""
@@ -54,11 +54,11 @@ class Checker:
             return [f"Error during execution: {answer['error']}" for _ in calls]
         return answer["results"]
 
-    async def check_conversation(self, name: str, world: World, turns: Sequence[Sequence[Sequence[Call]]]) -> Verdict:
+    async def check_conversation(self, name: str, world: World, turns: Sequence[Sequence[Sequence[Call]]]) -> BfclVerdict:
         """Whether the calls, by turn and step, leave the world as the right ones do. The world of that name ends with it."""
         calls = [[_made(step) for step in turn] for turn in turns]
         answer = await self.ask({"check": "conversation", "name": name, "world": _world(world), "turns": calls})
-        return Verdict(answer["valid"], answer["error_type"], answer["error"])
+        return BfclVerdict(answer["valid"], answer["error_type"], answer["error"])
 
     async def ask(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a line."""

@@ -31,7 +31,7 @@ def main(folder: str) -> None:
     stub.MODEL_CONFIG_MAPPING = defaultdict(lambda: SimpleNamespace(underscore_to_dot=True))
     sys.modules[stub.__name__] = stub
     answers, sys.stdout = sys.stdout, sys.stderr  # what tools print is no answer
-    check = Checker()
+    check = BfclJudge()
     sys.addaudithook(refuse)
     for line in sys.stdin:
         try:
@@ -41,7 +41,7 @@ def main(folder: str) -> None:
         print(json.dumps(answer), file=answers, flush=True)
 
 
-class Checker:
+class BfclJudge:
     """Judges calls and runs the tools of conversations, by the benchmark's own code."""
 
     def __init__(self) -> None:

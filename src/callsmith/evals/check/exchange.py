@@ -57,7 +57,7 @@ class KeyWanted(ModelError):
         super().__init__(f"{url} wants another key ({status})", hint="Give it with --key, or in CALLSMITH_CHECK_KEY.")
 
 
-class Target:
+class CheckedServer:
     """The server that is checked. Nothing is retried: what a client would see is what is reported."""
 
     def __init__(self, url: str, key: str = "", *, seconds: float = 120.0) -> None:
@@ -69,7 +69,7 @@ class Target:
         self._seconds = seconds
         self._session: aiohttp.ClientSession | None = None
 
-    async def __aenter__(self) -> "Target":
+    async def __aenter__(self) -> "CheckedServer":
         try:
             import aiohttp
         except ImportError as missing:
@@ -142,7 +142,7 @@ class Target:
 
 
 @dataclass(slots=True)
-class AnsweredCall:
+class ReceivedCall:
     """A call in an answer: its arguments are the text that was sent."""
 
     name: str = ""
@@ -166,7 +166,7 @@ class Answer:
     exchange: Exchange
     text: str = ""
     thoughts: str = ""
-    calls: list[AnsweredCall] = field(default_factory=list[AnsweredCall])
+    calls: list[ReceivedCall] = field(default_factory=list[ReceivedCall])
     finish: str = ""  # "stop", "length", "calls", or as the server spells one that is not known
     usage: Mapping[str, Json] | None = None
     faults: dict[str, str] = field(default_factory=dict[str, str])

@@ -19,7 +19,7 @@ from callsmith.core.schema import validate
 from callsmith.core.types.escaped_text import one_line
 from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling, Tool
 from callsmith.evals.check.dialects.dialect import CheckedDialect
-from callsmith.evals.check.exchange import Answer, AnsweredCall, Exchange, Target
+from callsmith.evals.check.exchange import Answer, CheckedServer, Exchange, ReceivedCall
 from callsmith.formats import formats
 from callsmith.formats.algebra import Calls, Format, Thinks, first_literals, is_strong, nodes_of
 from callsmith.formats.inference.find_calls import find_calls
@@ -85,7 +85,7 @@ def probe(title: str, *dialects: str, name: str = "") -> Callable[[F], F]:
 class ProbeContext:
     """What a probe works with: one dialect of one server, and one model. What was asked once is not asked again."""
 
-    target: Target
+    target: CheckedServer
     dialect: CheckedDialect
     model: str
     tokens: int = TOKENS
@@ -170,7 +170,7 @@ class ProbeContext:
             if not kinds or kind in kinds:
                 raise Wrong(what)
 
-    def required(self, answer: Answer) -> AnsweredCall:
+    def required(self, answer: Answer) -> ReceivedCall:
         """The first call of an answer that must have one, unless it was cut before."""
         begun = answer.thoughts or _is_open_object(answer.text) or self.is_cut_in_call(answer)
         if not answer.calls and answer.finish == "length" and begun:
@@ -179,7 +179,7 @@ class ProbeContext:
         self.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}{cut}")
         return answer.calls[0]
 
-    def forced(self, answer: Answer, tool: Tool) -> AnsweredCall:
+    def forced(self, answer: Answer, tool: Tool) -> ReceivedCall:
         """The one call of a tool that had to be called, with arguments that fit."""
         call = self.required(answer)
         self.need(call.name == tool.name, f"a call of {tool.name} was required, and {call.name} is called")

@@ -8,14 +8,14 @@ from xml.etree import ElementTree
 from callsmith.core.types.escaped_text import in_markdown, show_hidden
 from callsmith.core.values import Json
 from callsmith.evals.check.advice import advice
-from callsmith.evals.check.run import DIALECTS, Finding, Report, Verdict
+from callsmith.evals.check.run import DIALECTS, CheckReport, Finding, Verdict
 
 _LONGEST_NAME: Final = 100
 _LONGEST_REASON: Final = 200
 MARKS: Final[dict[Verdict, str]] = {"right": "✓", "wrong": "✗", "weak": "~", "skipped": "-"}
 
 
-def summary(report: Report) -> list[str]:
+def summary(report: CheckReport) -> list[str]:
     """A line a dialect, and one of all."""
     lines: list[str] = []
     for name, findings in groupby(report.findings, lambda finding: finding.dialect.name):
@@ -26,7 +26,7 @@ def summary(report: Report) -> list[str]:
     return lines + [f"{head:<20}{remark}" for head, remark in unknown(report).items()]
 
 
-def unknown(report: Report) -> dict[str, str]:
+def unknown(report: CheckReport) -> dict[str, str]:
     """What is not known of the server because the check could not be finished."""
     remarks = {"stopped": report.stopped} if report.stopped else {}
     for head, what, names in (
@@ -46,7 +46,7 @@ def _count(findings: list[Finding]) -> str:
     return ", ".join(parts)
 
 
-def explained(report: Report, finding: Finding) -> list[str]:
+def explained(report: CheckReport, finding: Finding) -> list[str]:
     """What is wrong, how often if it was tried several times, and what can be done about it."""
     tried = sum(finding.counts.values())
     often = f" ({finding.counts[finding.verdict]} of {tried} times)" if tried > 1 else ""
@@ -56,7 +56,7 @@ def explained(report: Report, finding: Finding) -> list[str]:
     return lines
 
 
-def markdown(report: Report) -> str:
+def markdown(report: CheckReport) -> str:
     """The report card: a row an API, and one a probe of what is not right in any of them."""
     columns: tuple[Verdict, ...] = ("right", "wrong", "weak", "skipped")
     lines = [
@@ -84,7 +84,7 @@ def markdown(report: Report) -> str:
     return "\n".join(lines) + "\n"
 
 
-def as_json(report: Report) -> Json:
+def as_json(report: CheckReport) -> Json:
     """All of it, with the exchanges."""
     return {
         "url": report.url,
@@ -113,7 +113,7 @@ def as_json(report: Report) -> Json:
     }
 
 
-def as_junit(report: Report) -> str:
+def as_junit(report: CheckReport) -> str:
     """A test case a probe: what is wrong has failed, what the model did not do is skipped, what is not known is an error."""
     suite = ElementTree.Element("testsuite", {"name": show_hidden(f"callsmith check {report.url}")})
     counts = Counter({"tests": len(report.planned), "failures": 0, "skipped": 0, "errors": 0})

@@ -19,7 +19,7 @@ from callsmith.evals.check.dialects.chat import CHAT
 from callsmith.evals.check.dialects.dialect import CheckedDialect
 from callsmith.evals.check.dialects.ollama import OLLAMA
 from callsmith.evals.check.dialects.responses import RESPONSES
-from callsmith.evals.check.exchange import Exchange, KeyWanted, Target
+from callsmith.evals.check.exchange import CheckedServer, Exchange, KeyWanted
 from callsmith.evals.check.probe import PROBES, TOKENS, Gone, Late, ModelFault, Probe, ProbeContext, Skipped, Wrong, describe
 
 Verdict: TypeAlias = Literal["right", "wrong", "weak", "skipped"]
@@ -67,7 +67,7 @@ class Finding:
 
 
 @dataclass(slots=True)
-class Report:
+class CheckReport:
     """All that was found about a server."""
 
     url: str
@@ -111,9 +111,9 @@ async def check(
     repeat: int = 1,
     tokens: int = TOKENS,
     seconds: float = 120.0,
-    on_start: Callable[[Report], None] | None = None,
+    on_start: Callable[[CheckReport], None] | None = None,
     on_finding: Callable[[Finding], None] | None = None,
-) -> Report:
+) -> CheckReport:
     """Check a server. `only` are patterns of the names of probes, such as `choices.*` or `chat.schemas.enum`.
 
     `on_start` gets the report that is then filled, so that whoever cancels this has what was found so far.
@@ -122,10 +122,10 @@ async def check(
         if name not in DIALECTS:
             raise UnknownName("dialect", name, DIALECTS, field="dialect")
     began = time.perf_counter()
-    async with Target(url, key, seconds=seconds) as target:
+    async with CheckedServer(url, key, seconds=seconds) as target:
         listed = await target.models()
         model = model or _first_model(target, listed)
-        report = Report(target.url, model, "unknown")
+        report = CheckReport(target.url, model, "unknown")
         contexts, refusals = list[ProbeContext](), list[str]()
         for dialect in DIALECTS.values():
             if dialects and dialect.name not in dialects:
@@ -204,7 +204,7 @@ async def _verdict(context: ProbeContext, probe: Probe) -> tuple[Verdict, Except
     return "right", None
 
 
-def _first_model(target: Target, listed: Exchange) -> str:
+def _first_model(target: CheckedServer, listed: Exchange) -> str:
     names = [as_text(item.get("id")) or as_text(item.get("name")) for item in as_objects(as_object(listed.json()).get("data"))]
     if not names or not names[0]:
         perhaps = "" if target.key else ", or give it a key with --key"
@@ -214,7 +214,7 @@ def _first_model(target: Target, listed: Exchange) -> str:
     return names[0]
 
 
-async def _is_unspoken(target: Target, dialect: CheckedDialect, model: str) -> str:
+async def _is_unspoken(target: CheckedServer, dialect: CheckedDialect, model: str) -> str:
     """Why a dialect is not spoken; empty if it is, however badly."""
     context = ProbeContext(target, dialect, model)
     try:

@@ -5,7 +5,7 @@ from typing import Final
 
 from callsmith.core.ports import Model
 from callsmith.core.values import Call, Message, Result, Sampling, Tool
-from callsmith.evals.bfcl.checker import Checker, Verdict
+from callsmith.evals.bfcl.checker import BfclVerdict, Checker
 from callsmith.evals.cases.case import Case, World
 from callsmith.evals.run.ask import CaseAnswer, ask
 from callsmith.evals.run.setup import Setup, offered_tools
@@ -26,7 +26,7 @@ class CaseConversation:
         self._sampling = sampling
         self._name = f"m{next(_numbers)}"  # of the world: each conversation has its own
 
-    async def hold(self, case: Case, world: World) -> tuple[CaseAnswer, Verdict]:
+    async def hold(self, case: Case, world: World) -> tuple[CaseAnswer, BfclVerdict]:
         """All that the model said and called, and the verdict on it."""
         together, turns = CaseAnswer(rounds=0), list[list[list[Call]]]()
         messages, tools = list[Message](), list[Tool]()
@@ -46,7 +46,7 @@ class CaseConversation:
                 rounds += 1
                 if rounds > MOST_STEPS:
                     await self._checker.check_conversation(self._name, world, turns)  # for the world ends with it
-                    return together, Verdict(False, "multi_turn:force_terminated", f"more than {MOST_STEPS} steps")
+                    return together, BfclVerdict(False, "multi_turn:force_terminated", f"more than {MOST_STEPS} steps")
         return together, await self._checker.check_conversation(self._name, world, turns)
 
     async def _step(self, together: CaseAnswer, messages: list[Message], tools: list[Tool]) -> list[Call]:

@@ -1,4 +1,4 @@
-"""`Record`: what became of one case in one setup; and the file in which records are kept as they come."""
+"""`CaseRecord`: what became of one case in one setup; and the file in which records are kept as they come."""
 
 import json
 from collections.abc import Mapping
@@ -20,7 +20,7 @@ CallRow: TypeAlias = Mapping[str, Json]  # a call as it is kept: its name and it
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
+class CaseRecord:
     """What became of one case in one setup.
 
     `is_right` is the verdict, `judge` says whose ("bfcl", "ast_eq", "expect"), `error_type` what is wrong. `is_equal` is the
@@ -76,7 +76,7 @@ class Records:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._found: dict[tuple[str, str], Record] = {}
+        self._found: dict[tuple[str, str], CaseRecord] = {}
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.plan = read_plan(folder)
@@ -101,18 +101,18 @@ class Records:
         self.plan["setups"][setup] = {"setup": dict(description), "about": dict(about)}
         write_file(self.folder / PLAN, in_json(self.plan, 2) + "\n")
 
-    def add(self, record: Record) -> None:
+    def add(self, record: CaseRecord) -> None:
         """Keep a record; it is on the disk when this returns."""
         self._found[record.case, record.setup] = record
         self._file.write(in_json(dump(record)).encode() + b"\n")
         self._file.flush()
 
-    def done(self, case: Case, setup: str) -> Record | None:
+    def done(self, case: Case, setup: str) -> CaseRecord | None:
         """The record of a case that need not be asked again: it has an answer, and is still the same case."""
         record = self._found.get((case.id, setup))
         return record if record and not record.error and record.digest == case_digest(case) else None
 
-    def all(self) -> list[Record]:
+    def all(self) -> list[CaseRecord]:
         """All records."""
         return list(self._found.values())
 
@@ -130,16 +130,16 @@ class Records:
             self._found = {(record.case, record.setup): record for record in read_records(self.folder)}
 
 
-def read_record(row: Json) -> Record:
+def read_record(row: Json) -> CaseRecord:
     """A record out of a decoded line; fields of later versions are left out."""
-    return load(Record, row, ignore_unknown=True)
+    return load(CaseRecord, row, ignore_unknown=True)
 
 
-def read_records(folder: Path) -> list[Record]:
+def read_records(folder: Path) -> list[CaseRecord]:
     """The records in a folder, which is only read."""
     if not (folder / RECORDS).is_file():
         raise UsageError(f"there are no results in {folder}", field="folder")
-    records: dict[tuple[str, str], Record] = {}
+    records: dict[tuple[str, str], CaseRecord] = {}
     for line in (folder / RECORDS).read_bytes().splitlines(keepends=True):
         if line.endswith(b"\n"):
             record = read_record(json.loads(line))

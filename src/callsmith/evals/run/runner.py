@@ -9,12 +9,12 @@ from callsmith.core.errors import ModelError, UsageError
 from callsmith.core.ports import Model
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Sampling
-from callsmith.evals.bfcl.checker import Checker, Verdict
+from callsmith.evals.bfcl.checker import BfclVerdict, Checker
 from callsmith.evals.cases.case import Case
 from callsmith.evals.cases.equality import ast_eq, ast_eq_any
 from callsmith.evals.run.ask import CaseAnswer, ask
 from callsmith.evals.run.conversation import CaseConversation
-from callsmith.evals.run.record import Record, Records, call_row, case_digest
+from callsmith.evals.run.record import CaseRecord, Records, call_row, case_digest
 from callsmith.evals.run.setup import Setup, WithToolPrompt, offered_tools, set_up
 
 MOST_FAILURES: Final = 20  # answers in a row, after which something else is wrong than the cases
@@ -55,7 +55,7 @@ class Runner:
         self._settings = settings
         self._failures = 0
 
-    async def run(self, cases: Sequence[Case], on_record: Callable[[Record], None] | None = None) -> None:
+    async def run(self, cases: Sequence[Case], on_record: Callable[[CaseRecord], None] | None = None) -> None:
         """Ask the cases that have no record yet. `on_record` is called with each new one."""
         waiting = iter(cases)
 
@@ -75,8 +75,8 @@ class Runner:
         except* ModelError as errors:
             raise errors.exceptions[0] from None
 
-    async def _record(self, case: Case, label: str) -> Record:
-        begun = Record(case.id, case.category, label, case_digest(case))
+    async def _record(self, case: Case, label: str) -> CaseRecord:
+        begun = CaseRecord(case.id, case.category, label, case_digest(case))
         try:
             async with asyncio.timeout(self._settings.seconds * len(case.turns)):
                 answer, verdict, whose = await self._answer(case, label)
@@ -106,7 +106,7 @@ class Runner:
             score=answer.report.decision.score if answer.report.decision else None,
         )
 
-    async def _answer(self, case: Case, label: str) -> tuple[CaseAnswer, Verdict, str]:
+    async def _answer(self, case: Case, label: str) -> tuple[CaseAnswer, BfclVerdict, str]:
         """The answer to a case, the verdict on it, and whose that is."""
         model, setup = self._models[label], self._setups[label]
         if case.world is not None:
@@ -118,26 +118,26 @@ class Runner:
         answer = await ask(model, setup.request(case.messages, tools, self._settings.sampling))
         return answer, *await judge(case, answer.calls, self._checker)
 
-    def _wrap_failure(self, begun: Record, error: str) -> Record:
+    def _wrap_failure(self, begun: CaseRecord, error: str) -> CaseRecord:
         self._failures += 1
         if self._failures >= MOST_FAILURES:
             raise ModelError(f"{self._failures} answers in a row have failed, the last one: {error}")
         return replace(begun, error_type="error", error=error)
 
 
-async def judge(case: Case, calls: Sequence[Call], checker: Checker | None) -> tuple[Verdict, str]:
+async def judge(case: Case, calls: Sequence[Call], checker: Checker | None) -> tuple[BfclVerdict, str]:
     """The verdict on the calls that were made, and whose it is: that of the benchmark's checker where acceptable values are
     listed, else that of strict equality."""
     if case.expect == "no_call":
-        return Verdict(not calls, "" if not calls else "called"), "expect"
+        return BfclVerdict(not calls, "" if not calls else "called"), "expect"
     if case.expect == "any_call":
-        return Verdict(bool(calls), "" if calls else "no_call"), "expect"
+        return BfclVerdict(bool(calls), "" if calls else "no_call"), "expect"
     if not calls:
-        return Verdict(False, "no_call"), "expect"
+        return BfclVerdict(False, "no_call"), "expect"
     if case.answers and checker is not None:
         return await checker.check_calls(case, calls), "bfcl"
     is_equal = is_strictly_equal(case, calls)
-    return Verdict(bool(is_equal), "" if is_equal else "not_equal"), "ast_eq"
+    return BfclVerdict(bool(is_equal), "" if is_equal else "not_equal"), "ast_eq"
 
 
 def is_strictly_equal(case: Case, calls: Sequence[Call]) -> bool | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from callsmith.core.types.escaped_text import in_html, in_json, in_markdown
 from callsmith.evals.plot import Bar, bars
-from callsmith.evals.run.record import Record
+from callsmith.evals.run.record import CaseRecord
 from callsmith.evals.scores.scores import Comparison, Scores, by_setup, compare, score
 from callsmith.evals.scores.statistics import Paired, Share
 
@@ -26,7 +26,7 @@ _STYLE = (
 )
 
 
-def write_reports(folder: Path, records: Sequence[Record], plan: Mapping[str, Any]) -> dict[str, Scores]:
+def write_reports(folder: Path, records: Sequence[CaseRecord], plan: Mapping[str, Any]) -> dict[str, Scores]:
     """Write results.json, report.md and report.html into the folder; returns the scores by setup."""
     scores = {setup: score(setup, setup_records) for setup, setup_records in by_setup(records).items()}
     comparisons = all_comparisons(records)
@@ -42,7 +42,7 @@ def write_reports(folder: Path, records: Sequence[Record], plan: Mapping[str, An
     return scores
 
 
-def all_comparisons(records: Sequence[Record]) -> list[Comparison]:
+def all_comparisons(records: Sequence[CaseRecord]) -> list[Comparison]:
     """Each setup against each that comes before it, as far as they share cases."""
     setups = by_setup(records)
     cases = {setup: {(record.case, record.digest) for record in setup_records} for setup, setup_records in setups.items()}

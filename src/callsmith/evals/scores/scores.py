@@ -7,7 +7,7 @@ from typing import Any
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.evals.bfcl.load import ANY_CALL, GROUPS, LIVE, MULTI_TURN, NO_CALL, NON_LIVE
-from callsmith.evals.run.record import Record
+from callsmith.evals.run.record import CaseRecord
 from callsmith.evals.scores.statistics import Paired, Share
 
 _ORDER = (*NON_LIVE, *LIVE, *NO_CALL, *ANY_CALL, *MULTI_TURN)
@@ -85,7 +85,7 @@ def share_json(share: Share) -> dict[str, Any]:
     return {"right": share.right, "n": share.n, "share": round(share.value, 5), "low": round(low, 5), "high": round(high, 5)}
 
 
-def score(setup: str, records: Sequence[Record]) -> Scores:
+def score(setup: str, records: Sequence[CaseRecord]) -> Scores:
     """The scores of a setup's records."""
     n = max(1, len(records))
     errors: dict[str, int] = {}
@@ -110,15 +110,15 @@ def score(setup: str, records: Sequence[Record]) -> Scores:
     )
 
 
-def by_setup(records: Iterable[Record]) -> dict[str, list[Record]]:
+def by_setup(records: Iterable[CaseRecord]) -> dict[str, list[CaseRecord]]:
     """The records of each setup, in the order in which setups first come."""
-    setups: dict[str, list[Record]] = {}
+    setups: dict[str, list[CaseRecord]] = {}
     for record in records:
         setups.setdefault(record.setup, []).append(record)
     return setups
 
 
-def _categories(records: Iterable[Record]) -> list[str]:
+def _categories(records: Iterable[CaseRecord]) -> list[str]:
     names = dict.fromkeys(record.category for record in records)
     return [name for name in _ORDER if name in names] + [name for name in names if name not in _ORDER]
 
@@ -156,7 +156,7 @@ class Comparison:
         }
 
 
-def compare(records: Sequence[Record], first: str, second: str) -> Comparison:
+def compare(records: Sequence[CaseRecord], first: str, second: str) -> Comparison:
     """Compare two setups, by their names or by the ends of them (`free` for `qwen/free`)."""
     setups = by_setup(records)
     first, second = find_setup(first, setups), find_setup(second, setups)
@@ -187,7 +187,7 @@ def find_setup(name: str, known: Sequence[str] | dict[str, Any]) -> str:
     return matching[0]
 
 
-def _pair(pairs: Sequence[tuple[Record, Record]]) -> Paired:
+def _pair(pairs: Sequence[tuple[CaseRecord, CaseRecord]]) -> Paired:
     both = sum(one.is_right and two.is_right for one, two in pairs)
     first = sum(one.is_right and not two.is_right for one, two in pairs)
     second = sum(two.is_right and not one.is_right for one, two in pairs)

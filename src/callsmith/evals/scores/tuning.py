@@ -22,7 +22,7 @@ from callsmith.core.types.escaped_text import in_json
 from callsmith.evals.bfcl.load import ANY_CALL, GROUPS, LIVE
 from callsmith.evals.cases.case import Case, Expect
 from callsmith.evals.cases.sample import half_of
-from callsmith.evals.run.record import Record
+from callsmith.evals.run.record import CaseRecord
 from callsmith.evals.scores.report import PAIRED_NOTE, Section, Table, comparison_table, markdown, show_share
 from callsmith.evals.scores.scores import Comparison, Scores, compare, score, share_json
 from callsmith.evals.scores.statistics import Share
@@ -47,7 +47,7 @@ class Way:
     prompt: str
     threshold: float | None
     value: float
-    records: tuple[Record, ...]
+    records: tuple[CaseRecord, ...]
 
     @property
     def scores(self) -> Scores:
@@ -101,7 +101,7 @@ def expected(cases: Iterable[Case]) -> dict[str, Expect]:
     return {case.id: case.expect for case in cases}
 
 
-def choose(records: Mapping[str, Sequence[Record]], expects: Expects) -> Tuning:
+def choose(records: Mapping[str, Sequence[CaseRecord]], expects: Expects) -> Tuning:
     """Choose among tool prompts, by their names, each with the records of the same cases."""
     every = {name: [record for record in way_records if record.case in expects] for name, way_records in records.items()}
     shared = set[str].intersection(*({record.case for record in way_records} for way_records in every.values()))
@@ -129,7 +129,7 @@ def split(expects: Expects) -> tuple[set[str], set[str]]:
     return tuning, held_out
 
 
-def best_threshold(records: Sequence[Record], expects: Expects) -> tuple[float | None, Fraction]:
+def best_threshold(records: Sequence[CaseRecord], expects: Expects) -> tuple[float | None, Fraction]:
     """The threshold that does best, and how well that is, from 0 to 1. None where nothing was decided."""
     weights = _weights(records, expects)
     value = sum((weights[record.case] for record in records if record.is_right), Fraction(0))  # everything is called
@@ -156,12 +156,12 @@ def _extend(stretches: list[tuple[Fraction, float, float]], value: Fraction, low
     stretches.append((value, low, high))
 
 
-def at_threshold(records: Iterable[Record], threshold: float | None, expects: Expects) -> list[Record]:
+def at_threshold(records: Iterable[CaseRecord], threshold: float | None, expects: Expects) -> list[CaseRecord]:
     """What would have become of the cases at this threshold."""
     return [_at_threshold(record, threshold, expects[record.case]) for record in records]
 
 
-def _at_threshold(record: Record, threshold: float | None, expect: Expect) -> Record:
+def _at_threshold(record: CaseRecord, threshold: float | None, expect: Expect) -> CaseRecord:
     if threshold is None or record.score is None or record.score >= threshold:
         return record
     is_right, is_equal = expect == "no_call", None if record.is_equal is None else False
@@ -171,7 +171,7 @@ def _at_threshold(record: Record, threshold: float | None, expect: Expect) -> Re
     )
 
 
-def shares(records: Sequence[Record], expects: Expects) -> dict[str, Share]:
+def shares(records: Sequence[CaseRecord], expects: Expects) -> dict[str, Share]:
     """How many cases with right calls are right, how many others are left alone, and the groups of both."""
     totals: dict[str, Share] = {"right calls": Share(0, 0), "left alone": Share(0, 0)}
     for record in records:
@@ -181,7 +181,7 @@ def shares(records: Sequence[Record], expects: Expects) -> dict[str, Share]:
     return totals
 
 
-def _weights(records: Sequence[Record], expects: Expects) -> dict[str, Fraction]:
+def _weights(records: Sequence[CaseRecord], expects: Expects) -> dict[str, Fraction]:
     """How much a case counts: both kinds alike, of a kind all groups alike, of a group all cases alike."""
     groups = {record.case: (expects[record.case] == "no_call", _tuning_group(record, expects)) for record in records}
     sizes = Counter(groups.values())
@@ -189,12 +189,12 @@ def _weights(records: Sequence[Record], expects: Expects) -> dict[str, Fraction]
     return {case: Fraction(1, len(kinds) * kinds[group[0]] * sizes[group]) for case, group in groups.items()}
 
 
-def _tuning_group(record: Record, expects: Expects) -> str:
+def _tuning_group(record: CaseRecord, expects: Expects) -> str:
     """The few cases of relevance would weigh as much as hundreds: they count with the others of their kind."""
     return _group(record, expects) if record.category not in ANY_CALL else _BENCHMARK[LIVE[0]]
 
 
-def _group(record: Record, expects: Expects) -> str:
+def _group(record: CaseRecord, expects: Expects) -> str:
     """The benchmark's group of a case; of one's own, its category."""
     nothing = ", nothing to call" if expects[record.case] == "no_call" else ""
     return _BENCHMARK.get(record.category, f"{record.category}{nothing}")
@@ -203,11 +203,11 @@ def _group(record: Record, expects: Expects) -> str:
 _BENCHMARK: Final = {category: group for group, members in GROUPS.items() for category in members}
 
 
-def _score(record: Record) -> float:
+def _score(record: CaseRecord) -> float:
     return record.score or 0.0
 
 
-def _prompt_tokens(records: Sequence[Record]) -> float:
+def _prompt_tokens(records: Sequence[CaseRecord]) -> float:
     return fmean(record.prompt_tokens for record in records)
 
 

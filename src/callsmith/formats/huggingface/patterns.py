@@ -44,7 +44,7 @@ Item = str | Space | Ahead | Choices | Hole | Ident
 
 
 @dataclass(frozen=True, slots=True)
-class Pattern:
+class ParsedPattern:
     """A regular expression, taken apart. `where` names it in errors. `types` are the alternatives of the group `type`."""
 
     ways: tuple[tuple[Item, ...], ...]
@@ -57,7 +57,7 @@ class Pattern:
         return self.ways[0] if len(self.ways) == 1 else (Choices(self.ways),)
 
 
-def take_apart(pattern: str, where: str) -> Pattern:
+def take_apart(pattern: str, where: str) -> ParsedPattern:
     """Take a regular expression apart; a `UsageError` names what has no counterpart among nodes."""
     if pattern.count("(") > MOST_GROUPS:
         raise UsageError(f"{where}: an expression may have {MOST_GROUPS} groups, and this one has more", field=where)
@@ -65,11 +65,11 @@ def take_apart(pattern: str, where: str) -> Pattern:
         re.compile(pattern)
     except re.error as error:
         raise UsageError(f"{where}: {pattern!r} is no regular expression: {error}", field=where) from error
-    parser = _Parser(pattern, where)
+    parser = _PatternParser(pattern, where)
     ways = parser.ways()
     if parser.at < len(pattern):
         raise parser.refused(pattern[parser.at :])
-    return Pattern(ways, where, parser.types)
+    return ParsedPattern(ways, where, parser.types)
 
 
 def nodes_from(items: tuple[Item, ...], where: str) -> Nodes:
@@ -113,7 +113,7 @@ def _choice(choice: Choices, where: str) -> Node:
     return Opt((node,), write=True) if choice.optional or len(literals) < len(texts) else node
 
 
-class _Parser:
+class _PatternParser:
     """Takes one expression apart, from left to right."""
 
     def __init__(self, pattern: str, where: str) -> None:

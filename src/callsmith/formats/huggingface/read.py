@@ -31,7 +31,7 @@ from callsmith.formats.huggingface.patterns import (
     Ahead,
     Choices,
     Item,
-    Pattern,
+    ParsedPattern,
     Space,
     nodes_from,
     take_apart,
@@ -86,8 +86,8 @@ class _Field:
     """A field of the message: the patterns around it, and how its text is parsed."""
 
     where: str
-    open: Pattern | None
-    close: Pattern | None
+    open: ParsedPattern | None
+    close: ParsedPattern | None
     content: str
     args: Table
     transform: Any
@@ -107,22 +107,22 @@ def _read_field(table: Table) -> _Field:
     )
 
 
-def _read_marker(table: Table, key: str) -> Pattern | None:
+def _read_marker(table: Table, key: str) -> ParsedPattern | None:
     literal, pattern = table.get(key), table.text(f"{key}_pattern")
     texts = cast("list[Any]", literal if isinstance(literal, list) else [literal])
     if literal is not None and (pattern is not None or not texts or not all(isinstance(text, str) and text for text in texts)):
         raise table.error(key, f"expected a string or an array of strings, and no {key}_pattern beside it")
     if literal is not None:
-        return Pattern(tuple((text,) for text in texts), table.at(key))
+        return ParsedPattern(tuple((text,) for text in texts), table.at(key))
     return None if pattern is None else take_apart(pattern, table.at(f"{key}_pattern"))
 
 
-def _nodes(pattern: Pattern | None) -> Nodes:
+def _nodes(pattern: ParsedPattern | None) -> Nodes:
     """The nodes of a marker; alternatives that take no text (`$`, a look ahead) are left out."""
     if pattern is None:
         return ()
     ways = tuple(way for way in pattern.ways if any(not isinstance(item, Ahead) for item in way))
-    return nodes_from(Pattern(ways, pattern.where).only, pattern.where) if ways else ()
+    return nodes_from(ParsedPattern(ways, pattern.where).only, pattern.where) if ways else ()
 
 
 # --- text and reasoning -----------------------------------------------------------------------------------------------------
@@ -139,7 +139,7 @@ def _read_text(field: _Field) -> tuple[list[Says], list[str]]:
     return [Says(opener, (OneOf(markers),) if markers else ()) for opener in openers], list(markers)
 
 
-def _each_way(pattern: Pattern) -> list[Nodes]:
+def _each_way(pattern: ParsedPattern) -> list[Nodes]:
     """The nodes of each alternative, or of all together if they are plain literals."""
     ways = [nodes for way in pattern.ways if (nodes := nodes_from(way, pattern.where))]
     texts = [nodes[0] for nodes in ways if len(nodes) == 1 and isinstance(nodes[0], str)]

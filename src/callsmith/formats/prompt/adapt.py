@@ -286,7 +286,7 @@ MISSPELLED = ("None", "{'zebra_key'", '\\"zebra_key', "{'type'", "{'name'", "{'f
 
 
 @dataclass(frozen=True, slots=True)
-class Probe:
+class TemplateProbe:
     """A made-up conversation, and the words its rendered text must contain."""
 
     messages: Sequence[JsonObject]
@@ -300,32 +300,34 @@ class Probe:
         return 1 + sum(word in text for word in self.expected) - sum(word in text for word in MISSPELLED)
 
 
-ASKED = Probe([USER], ("Pelican", "zebra_tool", "yak_tool", "zebra_key", "quartz"), TOOLS)
-CALLED = Probe([USER, CALLING, ZEBRA_RESULT], ("badger", "Marmot"), TOOLS)
+ASKED = TemplateProbe([USER], ("Pelican", "zebra_tool", "yak_tool", "zebra_key", "quartz"), TOOLS)
+CALLED = TemplateProbe([USER, CALLING, ZEBRA_RESULT], ("badger", "Marmot"), TOOLS)
 PROBES = (
     ASKED,
     CALLED,
-    Probe([USER], ("Pelican",)),
-    Probe([USER], ("gecko_tool", "otter_tool"), SPARSE),
-    Probe([USER, CALLING, ZEBRA_RESULT], ("zebra_tool", "zebra_key", "badger", "Marmot")),
-    Probe([SYSTEM, USER], ("Ostrich", "Pelican")),
-    Probe([SYSTEM, USER, ANSWER, SYSTEM, AGAIN], ("Ostrich", "Pelican", "Heron", "Walrus")),
-    Probe([USER, AGAIN, ANSWER, ANSWER, USER], ("Pelican", "Walrus", "Heron")),
-    Probe([ANSWER, USER], ("Heron", "Pelican")),
-    Probe([USER, {"role": "assistant", "content": ""}, AGAIN], ("Pelican", "Walrus")),
-    Probe([USER, CALLING, ZEBRA_RESULT, AGAIN], ("badger", "Marmot", "Walrus"), TOOLS),
-    Probe([SYSTEM, USER, CALLING, ZEBRA_RESULT], ("Ostrich", "badger", "Marmot"), TOOLS),
-    Probe([USER, CALLING, ZEBRA_RESULT, ANSWER, AGAIN], ("badger", "Marmot", "Heron", "Walrus"), TOOLS),
-    Probe([USER, {**CALLING, "content": "Heron answers."}, ZEBRA_RESULT], ("badger", "Marmot"), TOOLS),
-    Probe([USER, CALLING_BOTH, ZEBRA_RESULT, YAK_RESULT], ("badger", "lemur", "Marmot", "Jackal"), TOOLS),
-    Probe([USER, {**CALLING, "reasoning_content": "Toucan thinks."}, ZEBRA_RESULT], ("Toucan", "badger", "Marmot"), TOOLS),
+    TemplateProbe([USER], ("Pelican",)),
+    TemplateProbe([USER], ("gecko_tool", "otter_tool"), SPARSE),
+    TemplateProbe([USER, CALLING, ZEBRA_RESULT], ("zebra_tool", "zebra_key", "badger", "Marmot")),
+    TemplateProbe([SYSTEM, USER], ("Ostrich", "Pelican")),
+    TemplateProbe([SYSTEM, USER, ANSWER, SYSTEM, AGAIN], ("Ostrich", "Pelican", "Heron", "Walrus")),
+    TemplateProbe([USER, AGAIN, ANSWER, ANSWER, USER], ("Pelican", "Walrus", "Heron")),
+    TemplateProbe([ANSWER, USER], ("Heron", "Pelican")),
+    TemplateProbe([USER, {"role": "assistant", "content": ""}, AGAIN], ("Pelican", "Walrus")),
+    TemplateProbe([USER, CALLING, ZEBRA_RESULT, AGAIN], ("badger", "Marmot", "Walrus"), TOOLS),
+    TemplateProbe([SYSTEM, USER, CALLING, ZEBRA_RESULT], ("Ostrich", "badger", "Marmot"), TOOLS),
+    TemplateProbe([USER, CALLING, ZEBRA_RESULT, ANSWER, AGAIN], ("badger", "Marmot", "Heron", "Walrus"), TOOLS),
+    TemplateProbe([USER, {**CALLING, "content": "Heron answers."}, ZEBRA_RESULT], ("badger", "Marmot"), TOOLS),
+    TemplateProbe([USER, CALLING_BOTH, ZEBRA_RESULT, YAK_RESULT], ("badger", "lemur", "Marmot", "Jackal"), TOOLS),
+    TemplateProbe(
+        [USER, {**CALLING, "reasoning_content": "Toucan thinks."}, ZEBRA_RESULT], ("Toucan", "badger", "Marmot"), TOOLS
+    ),
 )
 
 
 def probe_template(try_render: Callable[[TemplateInput], str | None]) -> TemplateTraits:
     """Find the adaptations a template needs. `try_render` renders a conversation, or returns None if the template fails."""
 
-    def text(probe: Probe, names: Iterable[str]) -> str | None:
+    def text(probe: TemplateProbe, names: Iterable[str]) -> str | None:
         return try_render(adapt(TemplateInput(list(probe.messages), list(probe.tools)), names))
 
     def score(names: Iterable[str]) -> int:

@@ -46,12 +46,12 @@ NODE_KINDS = {"any": (), "opt": ("write",), "each": ("between",), "object": (), 
 def format_from_toml(text: str) -> Format:
     """Read a format from TOML text; a `UsageError` says where something is wrong, and what is allowed there."""
     try:
-        return _read_format(_Row(parse_toml(text), "the format"))
+        return _read_format(_FormatTable(parse_toml(text), "the format"))
     except RecursionError as error:
         raise UsageError("the format is nested too deeply") from error
 
 
-class _Row(Table):
+class _FormatTable(Table):
     """A table of the file. Its path is made for people: "part 1, item, node 2"."""
 
     separator = ", "
@@ -63,10 +63,10 @@ class _Row(Table):
         return tuple(values)
 
 
-def _read_format(table: _Row) -> Format:
+def _read_format(table: _FormatTable) -> Format:
     table.check_keys(("name", "aliases", "ids", "drop", "parts"))
     name = table.required_text("name")
-    parts = tuple(_read_part(_Row.of(row, f"part {number}")) for number, row in enumerate(table.array("parts") or (), 1))
+    parts = tuple(_read_part(_FormatTable.of(row, f"part {number}")) for number, row in enumerate(table.array("parts") or (), 1))
     if not any(isinstance(part, Calls) for part in parts):
         raise error_at(table.path, 'no part has kind = "calls"')
     ids = table.text("ids") or ""
@@ -79,7 +79,7 @@ def _read_format(table: _Row) -> Format:
     return Format(name, parts, table.texts("aliases"), ids, table.texts("drop"))
 
 
-def _read_part(table: _Row) -> Part:
+def _read_part(table: _FormatTable) -> Part:
     match table.get("kind"):
         case "calls":
             return _read_calls(table)
@@ -99,7 +99,7 @@ def _read_part(table: _Row) -> Part:
             raise table.error("kind", 'must be "calls", "thinks", "says" or "quotes"')
 
 
-def _read_calls(table: _Row) -> Calls:
+def _read_calls(table: _FormatTable) -> Calls:
     table.check_keys(("kind", "item", "open", "between", "close", "values", "index", "most", "exact"))
     item = _read_nodes(table.get("item"), table.at("item"))
     holes = set(_holes_of(item))
@@ -135,14 +135,14 @@ def _holes_of(nodes: Nodes) -> Iterator[Hole]:
                 pass
 
 
-def _read_text_marker(table: _Row, key: str) -> Nodes | str:
+def _read_text_marker(table: _FormatTable, key: str) -> Nodes | str:
     """Read the marker of text or reasoning; a plain string stays one, instead of a tuple of nodes."""
     nodes = _read_marker(table, key)
     only = nodes[0]
     return only if isinstance(table.get(key), str) and len(nodes) == 1 and isinstance(only, str) else nodes
 
 
-def _read_marker(table: _Row, key: str) -> Nodes:
+def _read_marker(table: _FormatTable, key: str) -> Nodes:
     """Read nodes without holes, apart from {skip}."""
     nodes = _read_nodes(table.get(key), table.at(key))
     if holes := set(_holes_of(nodes)) - {Hole.SKIP}:
@@ -161,7 +161,7 @@ def _read_node(row: Json, path: str) -> Iterator[Node]:
     if isinstance(row, str):
         yield from split_holes(row)
         return
-    table = _Row(as_object(row), path)
+    table = _FormatTable(as_object(row), path)
     kind = next((kind for kind in NODE_KINDS if kind in table.data), None)
     if kind is None:
         raise error_at(path, f"a node is a string or a table with one of {', '.join(NODE_KINDS)}")
@@ -186,7 +186,7 @@ def _read_node(row: Json, path: str) -> Iterator[Node]:
             yield Ident(_read_nodes(table.get("ident"), table.at("ident")))
 
 
-def _read_object(table: _Row) -> Obj:
+def _read_object(table: _FormatTable) -> Obj:
     fields: list[tuple[str | Hole, Hole]] = []
     for label, value in table.data.items():
         key, hole = next(split_holes(label)), HOLE_BY_NAME.get(value[1:-1]) if isinstance(value, str) else None
@@ -223,7 +223,7 @@ def _read_values(value: Json, path: str) -> Spelling:
         allowed = ", ".join(f'"{name}"' for name in NAMED_VALUES)
         raise error_at(path, f"must be {allowed}, or a table whose kind is one of {', '.join(SPELLINGS)}")
     if "quotes" in table:
-        table["quotes"] = _Row(table, path).texts("quotes")
+        table["quotes"] = _FormatTable(table, path).texts("quotes")
     if "flags" in table:
         flags = Table.of(table["flags"], path).data
         for flag, meaning in flags.items():

@@ -90,12 +90,12 @@ _HEX = re.compile(r"x([0-9a-fA-F]{2})|x\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|
 def parse(text: str) -> Regex:
     """Parse an expression into a tree."""
     try:
-        return _Parser(text).whole()
+        return _RegexParser(text).whole()
     except RecursionError:
         raise UnsupportedRegex("nested too deeply") from None
 
 
-class _Parser:
+class _RegexParser:
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 

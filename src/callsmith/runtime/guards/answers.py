@@ -90,22 +90,22 @@ class AnswerGuard(Guard):
             spent += attempt.usage
             taken_back.append(attempt.flaw)
 
-    def _attempts(self, request: Request, recent: RecentCalls) -> "Iterator[_Attempt]":
+    def _attempts(self, request: Request, recent: RecentCalls) -> "Iterator[_AnswerAttempt]":
         """The requests to try one after another; of the last one everything is taken but calls."""
         may_call = request.choice.mode == "auto" and bool(request.tools)
         copies = frozenset[str]() if request.output else _copies(recent)  # where JSON is wanted, it is an answer
-        yield _Attempt(request, recent, copies, takes_calls=may_call)
+        yield _AnswerAttempt(request, recent, copies, takes_calls=may_call)
         sampling = request.sampling if request.sampling.temperature is not None else replace(request.sampling, temperature=0.0)
         sure = replace(request, sampling=sampling)  # to read an answer off the results, nothing needs to be drawn
-        second = _Attempt(with_line(sure, LINE), recent, copies, takes_calls=False, checks_sentence=not request.output)
+        second = _AnswerAttempt(with_line(sure, LINE), recent, copies, takes_calls=False, checks_sentence=not request.output)
         yield second
         listed = question_with_results(sure)
         last = with_grouped_digits(listed) if second.flaw == "unknown_number" else listed
-        yield _Attempt(replace(last, choice=Choice("none")), takes_calls=False)
+        yield _AnswerAttempt(replace(last, choice=Choice("none")), takes_calls=False)
 
 
 @dataclass(slots=True)
-class _Attempt:
+class _AnswerAttempt:
     """A request, and what is passed on of the answer to it: nothing until it is known to be of use.
 
     Without `recent` calls all text is of use. `flaw` says what is wrong with the answer, `dropped` what is left out of it.

@@ -33,7 +33,7 @@ Followed: TypeAlias = ToolProgress | Job
 
 
 @dataclass(slots=True, eq=False)
-class _Work:
+class _RunningJob:
     """A job at work in this process. `lease` is held until it has ended; `stopped` is the result it gets when it is cancelled
     (None: it is left as it is, for another process). `answer` is what came before the tool had started: then it is no job."""
 
@@ -69,7 +69,7 @@ class Jobs:
     storage: JobStorage = field(default_factory=MemoryJobs)
     limits: JobLimits = STANDARD_JOB_LIMITS
     result_characters: int = STANDARD_LIMITS.result_characters
-    _working: dict[str, _Work] = field(default_factory=dict[str, _Work])
+    _working: dict[str, _RunningJob] = field(default_factory=dict[str, _RunningJob])
 
     async def begin(self, toolset: Toolset, tool: Tool, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         """Run a call up to where its tool starts; from there on it is a job. What comes before that is passed on: a question for
@@ -188,13 +188,13 @@ class Jobs:
         """The ids of a caller's jobs that run in this process."""
         return {id for id, work in self._working.items() if work.job.subject == subject}
 
-    def _launch(self, job: Job, toolset: Toolset, context: Context, lease: AsyncExitStack) -> _Work:
-        work = _Work(job, context, lease, asyncio.get_running_loop().create_future())
+    def _launch(self, job: Job, toolset: Toolset, context: Context, lease: AsyncExitStack) -> _RunningJob:
+        work = _RunningJob(job, context, lease, asyncio.get_running_loop().create_future())
         self._working[job.id] = work
         work.task = asyncio.create_task(self._run(work, toolset))
         return work
 
-    async def _run(self, work: _Work, toolset: Toolset) -> None:
+    async def _run(self, work: _RunningJob, toolset: Toolset) -> None:
         """Run a job to its end, whatever that is, and store it."""
         result: Result | None = None
         async with work.lease:
@@ -215,7 +215,7 @@ class Jobs:
                 del self._working[work.job.id]
                 work.publish(None)
 
-    async def _answer(self, work: _Work, toolset: Toolset) -> Result | None:
+    async def _answer(self, work: _RunningJob, toolset: Toolset) -> Result | None:
         """What comes of the call; None if that came before the tool had started."""
         limit = asyncio.timeout(None)
 
@@ -245,7 +245,7 @@ class Jobs:
             return failed(work.job.call, "timeout", f"{work.job.id} took longer than it may{_doubt(work.job)}")
         return failed(work.job.call, "internal_error", f"{work.job.call.name} ended without a result")
 
-    async def _enter(self, work: _Work) -> None:
+    async def _enter(self, work: _RunningJob) -> None:
         """The tool is about to start: from here on the job is stored, and stops when another process ends it."""
         if not work.job.version:
             await work.lease.enter_async_context(self.storage.lease(work.job))
@@ -253,7 +253,7 @@ class Jobs:
         work.watch = asyncio.create_task(self._cancel_when_ended(work))
         work.has_started.set_result(None)
 
-    async def _cancel_when_ended(self, work: _Work) -> None:
+    async def _cancel_when_ended(self, work: _RunningJob) -> None:
         while True:
             with suppress(StoreUnavailable):  # it is waited for already
                 await self.storage.wait_for_end(work.job)

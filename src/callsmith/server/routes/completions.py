@@ -27,8 +27,8 @@ from callsmith.server.http.streams import (
     write_frames,
 )
 from callsmith.server.service import Service
-from callsmith.wire.llama_server import CompletionWriter as NativeWriter
 from callsmith.wire.llama_server import (
+    LlamaCompletionWriter,
     read_completion,
     read_detokenize,
     read_tokenize,
@@ -76,7 +76,7 @@ def _completion_routes(service: Service) -> list[Route]:
         parsed = await bodies.read_with(read_completion, await bodies.read(request))
         name = service.models.resolve(parsed.model)
         model = service.models.get(name)
-        writer = NativeWriter(name, await _prompt_text(model, parsed.completion))
+        writer = LlamaCompletionWriter(name, await _prompt_text(model, parsed.completion))
         events = service.answers.complete(model, parsed.completion)
         if parsed.stream:
             frames = write_frames(events, lambda event: encode_frames(writer.write(event)))

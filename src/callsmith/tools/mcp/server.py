@@ -54,7 +54,7 @@ _RUN_IT = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Work:
+class _ClientCall:
     """A call of a client's: in which conversation, what a person has said about it, and what a person was asked last."""
 
     call: Call
@@ -63,7 +63,7 @@ class _Work:
     tools: Mapping[str, Tool] = field(default_factory=dict[str, Tool])  # that were asked about, by call id
     asked: ConfirmationNeeded | None = None
 
-    def with_answer(self, word: Decision) -> "_Work":
+    def with_answer(self, word: Decision) -> "_ClientCall":
         if self.asked is None:
             return self
         late = self.asked.expires is not None and time.time() >= self.asked.expires
@@ -80,7 +80,7 @@ class ToolsetServer:
         self._run_call = run_call
         self._name, self._version = name, version
         self._here = uuid4().hex  # the conversation of a client that has no other: there is one on stdio
-        self._open: OrderedDict[str, _Work] = OrderedDict()
+        self._open: OrderedDict[str, _ClientCall] = OrderedDict()
 
     def server(self) -> "Server[Any]":
         """The server, which knows both eras of the protocol."""
@@ -119,7 +119,7 @@ class ToolsetServer:
             answer = await asking.session.elicit_form(form.message, form.requested_schema, asking.request_id)
             work = work.with_answer(_word(answer))
 
-    def _taken_up(self, params: "types.CallToolRequestParams", asking: "Asking") -> _Work:
+    def _taken_up(self, params: "types.CallToolRequestParams", asking: "Asking") -> _ClientCall:
         """The call, and what a person has said about it. An answer counts once, and only for the call that was asked about."""
         fresh = Call(params.name, params.arguments or {}, f"call_{uuid4().hex[:24]}")
         waiting = self._open.pop(params.request_state, None) if params.request_state else None
@@ -127,10 +127,10 @@ class ToolsetServer:
             # Results are never shared between callers: over HTTP a session is one and, without sessions, a request.
             request = asking.request
             here = self._here if request is None else request.headers.get("mcp-session-id") or uuid4().hex
-            return _Work(fresh, here)
+            return _ClientCall(fresh, here)
         return waiting.with_answer(_word((params.input_responses or {}).get(_ANSWER)))
 
-    def _question(self, work: _Work, question: ConfirmationNeeded) -> "types.InputRequiredResult":
+    def _question(self, work: _ClientCall, question: ConfirmationNeeded) -> "types.InputRequiredResult":
         import mcp_types as types
 
         token = token_urlsafe(24)
@@ -140,7 +140,7 @@ class ToolsetServer:
         form = types.ElicitRequest(params=_form(question))
         return types.InputRequiredResult(input_requests={_ANSWER: form}, request_state=token)
 
-    async def _run(self, work: _Work, asking: "Asking") -> Result | ConfirmationNeeded:
+    async def _run(self, work: _ClientCall, asking: "Asking") -> Result | ConfirmationNeeded:
         context, done = Context(conversation=work.conversation, decisions=work.words, asked=work.tools), 0.0
         async with closing(self._run_call(self._toolset, work.call, context)) as events:
             async for event in events:

@@ -114,7 +114,7 @@ class Ack:
 
 
 @dataclass(frozen=True, slots=True)
-class Reply:
+class HandlerReply:
     """Something for the handler of the call: a `tool_result`, or a `confirmation`."""
 
     message: Mapping[str, Json]
@@ -125,7 +125,7 @@ class Cancel:
     """The caller wants no more."""
 
 
-CallerMessage: TypeAlias = Ack | Reply | Cancel
+CallerMessage: TypeAlias = Ack | HandlerReply | Cancel
 
 
 def read_message(value: Json) -> CallerMessage:
@@ -144,7 +144,7 @@ def read_message(value: Json) -> CallerMessage:
                     raise fields.error("tool_call_id", f"must be at most {_LONGEST_ID} printable characters")
                 if type == "tool_result" and "body" not in fields.data:
                     raise fields.error("body", "is required")
-                return Reply(fields.data)
+                return HandlerReply(fields.data)
             case "cancel":
                 return Cancel()
             case "call":

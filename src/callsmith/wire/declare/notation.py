@@ -26,7 +26,7 @@ _TOKEN: Final = re.compile(r'//[^\n]*|"[^"]*"|-?\d+|\[(?:\d+\.\.\d+)?\]|(?:\.\.\
 
 def parse_type(text: str) -> Schema:
     """The schema of one type."""
-    parser = _Parser(text)
+    parser = _TypeParser(text)
     schema = parser.read_union()
     parser.expect("")
     return schema
@@ -34,7 +34,7 @@ def parse_type(text: str) -> Schema:
 
 def parse_types(text: str) -> dict[str, Schema]:
     """The schemas of several types, by their names: `type A = …` and so on."""
-    return dict(_Parser(text).read_types())
+    return dict(_TypeParser(text).read_types())
 
 
 def nullable(schema: Schema) -> Schema:
@@ -52,7 +52,7 @@ def describe(schema: Schema, about: str) -> Schema:
     return {**schema, "description": about} if about else schema
 
 
-class _Parser:
+class _TypeParser:
     """A recursive descent over the tokens of a text."""
 
     def __init__(self, text: str) -> None:

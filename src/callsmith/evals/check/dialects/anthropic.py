@@ -6,7 +6,7 @@ from typing import Any
 
 from callsmith.core.types.tables import as_object, as_objects, as_text
 from callsmith.evals.check.dialects.dialect import CheckedDialect, json_frames, sse_frames, whole
-from callsmith.evals.check.exchange import Answer, AnsweredCall
+from callsmith.evals.check.exchange import Answer, ReceivedCall
 
 _FINISHES = {"end_turn": "stop", "stop_sequence": "stop", "max_tokens": "length", "tool_use": "calls"}
 
@@ -25,7 +25,7 @@ def _read_whole(answer: Answer) -> None:
                 if not isinstance(block.get("input"), dict):
                     answer.fault("arguments", "the input of a call is no object")
                 arguments = json.dumps(block.get("input"), ensure_ascii=False)
-                answer.calls.append(AnsweredCall(as_text(block.get("name")), arguments, as_text(block.get("id"))))
+                answer.calls.append(ReceivedCall(as_text(block.get("name")), arguments, as_text(block.get("id"))))
             case _:
                 pass
     _end(answer, body.get("stop_reason"))
@@ -33,7 +33,7 @@ def _read_whole(answer: Answer) -> None:
 
 
 def _read_stream(answer: Answer) -> None:
-    blocks: dict[int, AnsweredCall | None] = {}
+    blocks: dict[int, ReceivedCall | None] = {}
     open_block: int | None = None
     seen = list[str]()
     reason: object = None
@@ -73,16 +73,16 @@ def _read_stream(answer: Answer) -> None:
     _end(answer, reason)
 
 
-def _begin(answer: Answer, block: Mapping[str, Any]) -> AnsweredCall | None:
+def _begin(answer: Answer, block: Mapping[str, Any]) -> ReceivedCall | None:
     if block.get("type") != "tool_use":
         answer.text += as_text(block.get("text"))
         return None
     if block.get("input") not in ({}, None):
         answer.fault("order", "a call begins with its input, which its deltas repeat")
-    return AnsweredCall(as_text(block.get("name")), "", as_text(block.get("id")))
+    return ReceivedCall(as_text(block.get("name")), "", as_text(block.get("id")))
 
 
-def _add(answer: Answer, call: AnsweredCall | None, delta: Mapping[str, Any]) -> None:
+def _add(answer: Answer, call: ReceivedCall | None, delta: Mapping[str, Any]) -> None:
     answer.text += as_text(delta.get("text"))
     answer.thoughts += as_text(delta.get("thinking"))
     if piece := as_text(delta.get("partial_json")):

@@ -5,7 +5,7 @@ from typing import Any
 
 from callsmith.core.types.tables import as_object, as_objects, as_text
 from callsmith.evals.check.dialects.dialect import CheckedDialect, json_frames, sse_frames, whole
-from callsmith.evals.check.exchange import Answer, AnsweredCall
+from callsmith.evals.check.exchange import Answer, ReceivedCall
 from callsmith.wire.sse import DONE
 
 _FINISHES = {"tool_calls": "calls", "function_call": "calls"}
@@ -27,7 +27,7 @@ def _read_whole(answer: Answer) -> None:
         if not isinstance(function.get("arguments"), str):
             answer.fault("arguments", "the arguments of a call are not a string of JSON")
         name, text = as_text(function.get("name")), as_text(function.get("arguments"))
-        answer.calls.append(AnsweredCall(name, text, as_text(call.get("id"))))
+        answer.calls.append(ReceivedCall(name, text, as_text(call.get("id"))))
     _check_ids(answer)
     _finish(answer, choices[0].get("finish_reason"))
     answer.usage = body.get("usage") if isinstance(body.get("usage"), dict) else None
@@ -37,7 +37,7 @@ def _read_stream(answer: Answer) -> None:
     frames = sse_frames(answer)
     if not frames or frames[-1].data.strip() != DONE:
         answer.fault("frames", f"the stream does not end with data: {DONE}")
-    calls: dict[int, AnsweredCall] = {}
+    calls: dict[int, ReceivedCall] = {}
     ids = set[str]()
     for _, chunk in json_frames(answer, [frame for frame in frames if frame.data.strip() != DONE]):
         if "error" in chunk:
@@ -65,7 +65,7 @@ def _read_stream(answer: Answer) -> None:
         answer.fault("finish", "there is no finish_reason")
 
 
-def _add_piece(answer: Answer, calls: dict[int, AnsweredCall], piece: Mapping[str, Any]) -> None:
+def _add_piece(answer: Answer, calls: dict[int, ReceivedCall], piece: Mapping[str, Any]) -> None:
     """Add a delta of a call, as an SDK does it: by its index."""
     index, function = piece.get("index"), as_object(piece.get("function"))
     if not isinstance(index, int):
@@ -75,7 +75,7 @@ def _add_piece(answer: Answer, calls: dict[int, AnsweredCall], piece: Mapping[st
     if call is None:
         if index != len(calls):
             answer.fault("indices", f"call number {len(calls)} has the index {index}")
-        call = calls[index] = AnsweredCall()
+        call = calls[index] = ReceivedCall()
         _check_kind(answer, piece)
         if not piece.get("id") or not function.get("name"):
             answer.fault("order", "the first delta of a call lacks its id or its name")

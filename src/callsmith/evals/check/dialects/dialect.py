@@ -9,7 +9,7 @@ from callsmith.core.types.tables import as_object
 from callsmith.core.values import Json, Request
 from callsmith.evals.check.exchange import Answer, Exchange
 from callsmith.wire.signed import NOTHING_SIGNED
-from callsmith.wire.sse import Frame, FrameReader
+from callsmith.wire.sse import FrameReader, SseFrame
 from callsmith.wire.upstream.dialects import DIALECTS, UpstreamDialect
 from callsmith.wire.upstream.quirks import Quirks
 
@@ -48,7 +48,7 @@ def whole(answer: Answer) -> Mapping[str, Any]:
     return as_object(value)
 
 
-def sse_frames(answer: Answer) -> list[Frame]:
+def sse_frames(answer: Answer) -> list[SseFrame]:
     """The server-sent events of a stream."""
     kind = answer.exchange.headers.get("content-type", "")
     if not kind.startswith("text/event-stream"):
@@ -61,7 +61,7 @@ def sse_frames(answer: Answer) -> list[Frame]:
     return frames
 
 
-def json_frames(answer: Answer, frames: list[Frame]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+def json_frames(answer: Answer, frames: list[SseFrame]) -> Iterator[tuple[str, Mapping[str, Any]]]:
     """The events that are JSON objects, with their names."""
     for frame in frames:
         try:

@@ -6,7 +6,7 @@ from typing import Any
 
 from callsmith.core.types.tables import as_object, as_objects, as_text
 from callsmith.evals.check.dialects.dialect import CheckedDialect, whole
-from callsmith.evals.check.exchange import Answer, AnsweredCall
+from callsmith.evals.check.exchange import Answer, ReceivedCall
 
 
 def _read_whole(answer: Answer) -> None:
@@ -33,7 +33,7 @@ def _add(answer: Answer, chunk: Mapping[str, Any], *, is_last: bool) -> None:
         if not isinstance(function.get("arguments"), dict):
             answer.fault("arguments", "the arguments of a call are no object")
         arguments = json.dumps(function.get("arguments"), ensure_ascii=False)
-        answer.calls.append(AnsweredCall(as_text(function.get("name")), arguments, as_text(call.get("id"))))
+        answer.calls.append(ReceivedCall(as_text(function.get("name")), arguments, as_text(call.get("id"))))
     if chunk.get("done") is not is_last:
         answer.fault("finish", "done is not true in the last object alone")
     if chunk.get("done"):

@@ -5,7 +5,7 @@ from typing import Any
 
 from callsmith.core.types.tables import as_object, as_objects, as_text
 from callsmith.evals.check.dialects.dialect import CheckedDialect, json_frames, sse_frames, whole
-from callsmith.evals.check.exchange import Answer, AnsweredCall
+from callsmith.evals.check.exchange import Answer, ReceivedCall
 from callsmith.wire.sse import DONE
 
 
@@ -26,7 +26,7 @@ def _read_response(answer: Answer, body: Mapping[str, Any]) -> None:
                 if not isinstance(item.get("arguments"), str):
                     answer.fault("arguments", "the arguments of a call are not a string of JSON")
                 answer.calls.append(
-                    AnsweredCall(as_text(item.get("name")), as_text(item.get("arguments")), as_text(item.get("call_id")))
+                    ReceivedCall(as_text(item.get("name")), as_text(item.get("arguments")), as_text(item.get("call_id")))
                 )
             case _:
                 pass

@@ -36,7 +36,16 @@ from callsmith.server.service import Service
 from callsmith.wire.capability.envelopes import satisfies
 from callsmith.wire.capability.errors import BusError, as_bus_error, write_error
 from callsmith.wire.capability.frames import Frame, encode_frame
-from callsmith.wire.capability.requests import REQUEST_ID, SUBPROTOCOL, Ack, Cancel, Reply, SentCall, read_call, read_message
+from callsmith.wire.capability.requests import (
+    REQUEST_ID,
+    SUBPROTOCOL,
+    Ack,
+    Cancel,
+    HandlerReply,
+    SentCall,
+    read_call,
+    read_message,
+)
 
 _log = logging.getLogger(__name__)
 
@@ -164,7 +173,7 @@ class CallConnection:
             match read_message(await self._service.bodies.parse(content)):
                 case Ack(upto):
                     self._flow.acknowledge(upto)
-                case Reply(message):
+                case HandlerReply(message):
                     self._replies.put_nowait(message)
                 case Cancel():
                     self._interrupt(BusError("cancelled", "the caller has cancelled the call"))

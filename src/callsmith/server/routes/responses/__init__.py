@@ -38,7 +38,7 @@ _MOST_TOKENS = 1024  # of a summary
 
 
 def routes(service: Service) -> list[BaseRoute]:
-    endpoints = _Endpoints(service)
+    endpoints = _ResponsesEndpoints(service)
     return [
         Route(PATH, endpoints.create, methods=["POST"]),
         WebSocketRoute(PATH, endpoints.connect),
@@ -52,7 +52,7 @@ def routes(service: Service) -> list[BaseRoute]:
     ]
 
 
-class _Endpoints:
+class _ResponsesEndpoints:
     """The endpoints."""
 
     def __init__(self, service: Service) -> None:

@@ -27,7 +27,7 @@ _MOST_ITEMS = 20  # that are added at a time
 
 
 def conversation_routes(dialect: ResponsesDialect) -> list[Route]:
-    endpoints = _Endpoints(dialect)
+    endpoints = _ConversationEndpoints(dialect)
     items = f"{PATH}/{{id}}/items"
     return [
         Route(PATH, endpoints.list, methods=["GET"]),
@@ -43,7 +43,7 @@ def conversation_routes(dialect: ResponsesDialect) -> list[Route]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Endpoints:
+class _ConversationEndpoints:
     dialect: ResponsesDialect
 
     async def create(self, request: Request) -> Response:
