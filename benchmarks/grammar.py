@@ -146,7 +146,7 @@ class Ours:
         a token without either."""
         constraint = self.start(tools)
         for token in self.vocabulary.tokenize(write(self.format, [call])):
-            forced, finding = timed(constraint.forced)
+            forced, finding = timed(constraint.find_forced)
             if forced:
                 yield (finding * 1000 + self._mask(constraint),)
             else:
@@ -161,7 +161,7 @@ class Ours:
 
     def _find(self, constraint: ActiveConstraint) -> None:
         """Find what must come, and the whole mask."""
-        constraint.forced()
+        constraint.find_forced()
         (constraint if isinstance(constraint, Constraint) else constraint._stage)._fill()
 
     def _mask(self, constraint: ActiveConstraint) -> float:

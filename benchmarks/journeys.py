@@ -24,7 +24,7 @@ from callsmith.core.types.model_step import ModelStep
 from callsmith.models import Options
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import open_local, with_tool_prompt
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.loop import run
 
 WEATHER = {"paris": "sunny, 24 degrees", "oslo": "snow, -3 degrees", "lima": "fog, 17 degrees", "cairo": "sandstorm, 38 degrees"}
@@ -285,7 +285,7 @@ GUARDS = ("small",)
 
 def set_up(model: LocalModel, spec: str, setup: str) -> Model:
     """The model as it is opened, or with its template's own way of showing tools and the guards of small models."""
-    return model if setup == "as known" else guarded(with_tool_prompt(model, spec, Options(), "template"), GUARDS)
+    return model if setup == "as known" else guard_model(with_tool_prompt(model, spec, Options(), "template"), GUARDS)
 
 
 async def measure(name: str, setups: Sequence[str], *, verbose: bool) -> None:

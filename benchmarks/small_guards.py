@@ -16,7 +16,7 @@ from callsmith.models import Options
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import open_local, with_tool_prompt
 from callsmith.runtime.discovery import ToolCosts, limit_shown_tools
-from callsmith.runtime.guards.guards import default_guards, guarded
+from callsmith.runtime.guards.guards import default_guards, guard_model
 from callsmith.runtime.loop import run
 
 AT_ONCE = 8
@@ -98,7 +98,9 @@ async def measure(name: str) -> None:
         "all": every,
         **{f"without {left_out}": [other for other in every if other != left_out] for left_out in every},
     }
-    rows = [(title, *await right_journeys(guarded(template, guards) if guards else template)) for title, guards in sets.items()]
+    rows = [
+        (title, *await right_journeys(guard_model(template, guards) if guards else template)) for title, guards in sets.items()
+    ]
     show(f"{name}, in the way of its template: right journeys", ("guards", "one call", "two or three"), rows)
     outcomes = [(title, *await behind_a_search(model, guards)) for title, guards in ((SEARCH, [SEARCH]), ("none", []))]
     show(f"{name}, all tools behind a search", ("guards", f"right of {len(JOURNEYS)}", f"left alone of {len(TALK)}"), outcomes)

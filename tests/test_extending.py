@@ -119,8 +119,8 @@ OUTSIDE_TOYS = {
         {"toyengine.py": ENGINE, "callsmith.engines": "toyengine:open"},
     ),
     "a guard": Toy(
-        "from callsmith.runtime.guards.guards import guarded; import toyguard\n"
-        "all(isinstance(guarded(open_model('scripted:x'), [name]), toyguard.Toy) for name in ('toyguard', 'toyguard:Toy'))",
+        "from callsmith.runtime.guards.guards import guard_model; import toyguard\n"
+        "all(isinstance(guard_model(open_model('scripted:x'), [name]), toyguard.Toy) for name in ('toyguard', 'toyguard:Toy'))",
         {
             "toyguard.py": "from callsmith.runtime.guards.guard import Guard\nclass Toy(Guard): pass\n",
             "callsmith.guards": "toyguard:Toy",

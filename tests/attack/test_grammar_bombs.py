@@ -124,7 +124,7 @@ def test_a_chain_of_rules_that_double_is_the_requests_fault_and_not_the_servers(
     with pytest.raises((UsageError, GrammarFailed)) as failed:
         matcher = compiler.start(Grammar(output_grammar(PLAIN, Output(grammar=doubling)).node), Cancellation())
         for _ in range(20):
-            matcher.consume(matcher.forced()[0])
+            matcher.consume(matcher.find_forced()[0])
     assert describe_error(failed.value).status == 400
 
 
@@ -136,8 +136,8 @@ def test_a_tool_that_may_be_costly_is_tried_before_the_answer_begins(compiler: C
     assert relay.costly() == ["bomb"]
     compiler._trials.seconds = 60
     compiler.start(relay, Cancellation())
-    assert "bomb" not in compiler.unchecked(relay)
-    assert "t1" in compiler.unchecked(relay)
+    assert "bomb" not in compiler.list_unchecked(relay)
+    assert "t1" in compiler.list_unchecked(relay)
 
 
 def test_what_is_not_tried_is_small(compiler: Compiler):

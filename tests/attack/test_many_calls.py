@@ -4,7 +4,7 @@ import time
 
 from callsmith.core.values import Call, Message, Result
 from callsmith.runtime.conversation.journal import add_results
-from callsmith.runtime.loop import unanswered
+from callsmith.runtime.loop import list_unanswered
 
 
 def seconds(number: int) -> float:
@@ -14,8 +14,8 @@ def seconds(number: int) -> float:
     history, best = (Message.assistant(calls=calls), *results[:-1]), float("inf")
     for _ in range(5):
         began = time.perf_counter()
-        assert unanswered(history) == (calls[-1],)
-        assert unanswered(add_results(history, results[-1])) == ()
+        assert list_unanswered(history) == (calls[-1],)
+        assert list_unanswered(add_results(history, results[-1])) == ()
         best = min(best, time.perf_counter() - began)
     return best
 

@@ -3,7 +3,7 @@
 from callsmith.core.ports import ModelInfo, model_info
 from callsmith.core.values import Message, Request
 from callsmith.runtime.discovery import FIND_TOOLS, ToolCosts, limit_shown_tools
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from tests.fakes import FakeModel, Handlers, hello, says
 from tests.runtime.many import MANY
 
@@ -25,10 +25,10 @@ def test_of_a_plain_model_nothing_is_known_and_it_counts_as_ready() -> None:
 
 
 async def test_guards_pass_on_what_is_known_and_are_needed_no_more() -> None:
-    model = guarded(Described(says("")))
+    model = guard_model(Described(says("")))
     info = model_info(model)
     assert (info.name, info.context, info.policy, info.guards) == ("small one", 2048, "required_first_hop", ())
-    assert guarded(model) is model
+    assert guard_model(model) is model
     assert info.count and await info.count(Request((), MANY[:2])) == 2_000
 
 

@@ -190,7 +190,7 @@ class Sampler:
         self.goes_on = False
         tokens: list[int] = []
         while len(tokens) < LONGEST and not constraint.ended:
-            step = constraint.forced() or self._tempted(constraint, len(tokens)) or [self._chosen(constraint, len(tokens))]
+            step = constraint.find_forced() or self._tempted(constraint, len(tokens)) or [self._chosen(constraint, len(tokens))]
             if step[0] in self.vocabulary.ends and step[0] in self.vocabulary.special:
                 return self._said(tokens, whole=True)
             for token in step:

@@ -259,9 +259,9 @@ def test_a_tool_that_cannot_be_held_to_its_schema_is_named(format: str, schema: 
     relay_grammar = relay(format_named(format), [*MANY, Tool("bad_tool", "", schema)])
     with pytest.raises(UnsupportedSchema, match="bad_tool"):
         compiling.check(relay_grammar, "bad_tool", Cancellation())
-    assert "bad_tool" in compiling.unchecked(relay_grammar)
+    assert "bad_tool" in compiling.list_unchecked(relay_grammar)
     compiling.check(relay_grammar, "get", Cancellation())
-    assert "get" not in compiling.unchecked(relay_grammar)
+    assert "get" not in compiling.list_unchecked(relay_grammar)
     with pytest.raises(UnsupportedSchema, match="bad_tool"):
         stuck(relay_grammar, write(format_named(format), [Call("bad_tool", {})]))
 

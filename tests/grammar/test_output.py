@@ -18,7 +18,7 @@ from callsmith.engines.decoding.compiler import Compiler
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format, Says
 from callsmith.formats.reader.reader import Reader
-from callsmith.grammar.calls import grammar_for, unenforced
+from callsmith.grammar.calls import grammar_for, list_unenforced
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output
 from tests.effort import tries
@@ -147,8 +147,11 @@ def test_markers_inside_a_string_are_text():
 def test_what_is_not_enforced_is_listed():
     schema = {"type": "object", "properties": {"a": {"type": "array", "uniqueItems": True}}, "not": {"required": ["b"]}}
     assert set(grammar_of(format_named("hermes"), Output(schema)).unenforced) == {("#/properties/a", "uniqueItems"), ("#", "not")}
-    assert set(unenforced(format_named("hermes"), Tool("f", "", schema))) == {("#/properties/a", "uniqueItems"), ("#", "not")}
-    assert unenforced(format_named("hermes"), TOOL) == ()
+    assert set(list_unenforced(format_named("hermes"), Tool("f", "", schema))) == {
+        ("#/properties/a", "uniqueItems"),
+        ("#", "not"),
+    }
+    assert list_unenforced(format_named("hermes"), TOOL) == ()
 
 
 def test_a_grammar_of_the_users_own_is_followed():

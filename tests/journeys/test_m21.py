@@ -22,8 +22,8 @@ from callsmith.models import Options, open_model
 from callsmith.models.local import LocalModel
 from callsmith.models.weights.fetch import fetch
 from callsmith.runtime.execute import Limits
-from callsmith.runtime.guards.guards import guarded
-from callsmith.runtime.loop import run, unanswered
+from callsmith.runtime.guards.guards import guard_model
+from callsmith.runtime.loop import list_unanswered, run
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 
@@ -46,7 +46,7 @@ def asked(text: str, first: str, *before: Message) -> Request:
 
 
 async def everything(model: LocalModel, toolset: Any, request: Request, **options: Any) -> list[RunEvent]:
-    return [event async for event in run(guarded(model), toolset, request, limits=Limits(iterations=3), **options)]
+    return [event async for event in run(guard_model(model), toolset, request, limits=Limits(iterations=3), **options)]
 
 
 def turn(events: list[RunEvent]) -> TurnEnded:
@@ -107,7 +107,7 @@ async def test_market_post_requires_confirmation(model: LocalModel) -> None:
     assert (turn(paused).reason, posted) == ("confirmation", [])
     assert needed.call.arguments["price"] == 50
     history = (*request.messages, *turn(paused).messages)
-    assert unanswered(history) == (needed.call,)
+    assert list_unanswered(history) == (needed.call,)
 
     resumed = Request(history, choice=Choice("none"), sampling=GREEDY)
     events = await everything(model, toolset, resumed, context=Context(decisions={needed.call.id: Approved()}))

@@ -101,13 +101,13 @@ def test_many_tools_are_a_relay_only_for_an_engine_that_takes_one() -> None:
 def test_what_is_not_enforced_is_told_by_tool() -> None:
     grammars = Grammars(format_named("hermes"), relays=True)
     unlike = tool({"type": "string", "not": {"const": "x"}}, "odd")
-    unenforced = grammars.unenforced(unlike)
+    unenforced = grammars.list_unenforced(unlike)
     assert {(item.tool, item.keyword) for item in unenforced} == {("odd", "not")}
-    assert not any(grammars.unenforced(plain) for plain in many())
+    assert not any(grammars.list_unenforced(plain) for plain in many())
 
 
 def test_a_tool_is_examined_once_for_what_is_not_enforced() -> None:
     grammars = Grammars(format_named("qwen3-coder"))
     large = Tool("f", "", {"type": "object", "properties": {f"p{number}": {"type": "string"} for number in range(100)}})
-    first = count_calls(lambda: grammars.unenforced(large))
-    assert count_calls(lambda: grammars.unenforced(large)) < first / 20
+    first = count_calls(lambda: grammars.list_unenforced(large))
+    assert count_calls(lambda: grammars.list_unenforced(large)) < first / 20

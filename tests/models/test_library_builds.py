@@ -14,7 +14,7 @@ import pytest
 
 from callsmith.core.errors import Unavailable
 from callsmith.engines.llama_builds.builds import Build, Package, this_machine
-from callsmith.engines.llama_builds.locate import VARIABLE, Proof, failure_of, library_in, prove, remembered
+from callsmith.engines.llama_builds.locate import VARIABLE, Proof, failure_of, find_proof, library_in, prove
 from callsmith.models import library_builds
 from callsmith.models.library_builds import Installer, remove_build
 
@@ -144,9 +144,9 @@ def test_it_is_deleted_with_what_is_remembered_of_it(registry, monkeypatch: pyte
     build = registry(CONTENT)
     monkeypatch.setattr(library_builds, "prove", lambda build, folder, machine: prove(build, folder, machine, ("-c", "")))
     Installer().install(build)
-    assert remembered(build, HERE) == Proof(True, "")
+    assert find_proof(build, HERE) == Proof(True, "")
     assert remove_build(build)
-    assert remembered(build, HERE) is None and library_in(build.folder) is None
+    assert find_proof(build, HERE) is None and library_in(build.folder) is None
     assert not remove_build(build)
 
 

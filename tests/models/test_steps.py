@@ -14,7 +14,7 @@ from callsmith.engines.scripted import Reply, Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel, Traits
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 
 WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n</tool_call>'
@@ -80,7 +80,7 @@ async def test_a_step_that_a_guard_takes_back_is_shown_too():
     call = Call("get_weather", {"city": "Bonn"}, "c1")
     history = (*ASK.messages, Message.assistant(calls=[call]), Message.tool(Result("c1", "get_weather", '{"sun": true}')))
     local, _ = model('{"sun": true}', "The sun shines.")
-    steps = await steps_of(guarded(local, ["answers"]), replace(ASK, messages=history))
+    steps = await steps_of(guard_model(local, ["answers"]), replace(ASK, messages=history))
     assert [step.text for step in steps] == ['{"sun": true}', "The sun shines."]
     assert steps[0].prompt != steps[1].prompt
 

@@ -21,7 +21,7 @@ from callsmith.core.events import (
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Message, Request, Result, Usage
 from callsmith.runtime.execute import Limits
-from callsmith.runtime.loop import LIMIT_TEXT, unanswered
+from callsmith.runtime.loop import LIMIT_TEXT, list_unanswered
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from tests.fakes import ASKED, FakeModel, Handlers, calls, ended, everything, finished, hello, says
@@ -82,7 +82,7 @@ async def test_when_the_tokens_are_spent_pending_calls_are_answered_and_the_run_
     turn = ended(events)
     assert (turn.reason, turn.usage.prompt + turn.usage.completion, len(model.asked)) == ("limit", 30, 2)
     assert [result.code for result in finished(events)] == ["", "limit_reached", "limit_reached"]
-    assert unanswered(turn.messages) == ()
+    assert list_unanswered(turn.messages) == ()
     assert [event.text for event in events if isinstance(event, Notice)] == ["the limit of 30 tokens is reached"]
     assert PAID == []
 
@@ -129,7 +129,7 @@ async def test_when_the_time_is_up_a_model_in_the_middle_of_its_answer_is_stoppe
     assert turn.reason == "limit"
     assert turn.messages[0] == Message.assistant("well", calls=tool_calls)
     assert [result.code for result in finished(events)] == ["limit_reached"] * len(tool_calls)
-    assert unanswered(turn.messages) == ()
+    assert list_unanswered(turn.messages) == ()
     assert sum(isinstance(event, Notice) for event in events) == 1
     assert (model.closed, PAID) == (1, [])
 
@@ -154,7 +154,7 @@ async def test_a_run_pauses_for_a_persons_word_and_is_taken_up_with_it():
     assert (turn.reason, turn.usage, len(model.asked), PAID) == ("confirmation", Usage(10, 5, 2, 1), 1, [])
     assert turn.messages == (Message.assistant("wait", calls=[PAYING, RATING]), Message.tool(Result("r1", "rate", 7)))
     history = (*ASKED.messages, *turn.messages)
-    assert unanswered(history) == (PAYING,)
+    assert list_unanswered(history) == (PAYING,)
 
     again = await everything(model, toolset, Request(history))  # without a decision it is asked again, and nothing else is
     assert [event.call for event in again if isinstance(event, ConfirmationNeeded)] == [PAYING]
@@ -242,4 +242,4 @@ async def test_calls_of_an_answer_that_share_an_id_or_have_none_are_told_apart_e
 async def test_each_result_of_a_history_answers_one_call_though_two_have_the_same_id():
     tool_calls = [Call("rate", {}, "x"), Call("rate", {}, "x")]
     history = [Message.assistant(calls=tool_calls), Message.tool(Result("x", "rate", 7))]
-    assert unanswered(history) == (tool_calls[1],)
+    assert list_unanswered(history) == (tool_calls[1],)

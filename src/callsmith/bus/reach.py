@@ -20,7 +20,7 @@ from callsmith.core.capability.binding import Binding
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import CallEvent, ToolProgress
-from callsmith.core.failures import failed, unknown_tool
+from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Json, Result, Schema, Tool
 from callsmith.wire.capability.envelopes import EXPERIMENTAL, parse_reference
@@ -152,7 +152,7 @@ class CapabilityTools:
                     yield event
         except BusError as error:
             doubt = "; it may have taken effect all the same" if tool.side_effects and error.sent and error.retryable else ""
-            yield failed(call, error.code, f"{error.message}{doubt}")
+            yield make_failure(call, error.code, f"{error.message}{doubt}")
 
     async def _run(self, tool: Tool, binding: Binding, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         name, version, body = binding.capability, binding.version, binding.body(call.arguments)

@@ -18,7 +18,7 @@ from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
 from callsmith.core.events import ConfirmationNeeded, ModelEvent, TurnEnded
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context
 from callsmith.core.serialize import Saved
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
@@ -106,7 +106,7 @@ class ToolExecutor:
     async def dispatch(self, call: Call) -> Result:
         """Run a call. Failures are results with `ok` false; one that needs a person's word raises ConfirmationRequired."""
         if call.name in self._unbound:
-            return failed(call, "not_implemented", f"{call.name} is bound to no capability: whoever asks runs it")
+            return make_failure(call, "not_implemented", f"{call.name} is bound to no capability: whoever asks runs it")
         return await self._dispatcher.dispatch(call)
 
     async def dispatch_confirmed(self, call: Call, arguments: Mapping[str, Json] | None = None) -> Result:

@@ -28,7 +28,7 @@ def list_models(
         return
     from callsmith.models.weights.fetch import WeightStore
 
-    there = WeightStore().installed()
+    there = WeightStore().list_installed()
     rows = _rows(there)
     if as_json:
         echo_json(rows)
@@ -46,9 +46,9 @@ def list_models(
     for row in rows:
         if row["good_for"]:
             echo(f"  {row['name']}: {row['good_for']}")
-    from callsmith.models.weights.measured import all_measured
+    from callsmith.models.weights.measured import load_measured
 
-    if measured := all_measured():
+    if measured := load_measured():
         echo("Measured, and used when they are opened:")
         for key, measurement in measured.items():
             echo(f"  {measurement.model}, {key}: {_describe_measured(measurement)}")
@@ -65,7 +65,7 @@ def fetch_model(
     from callsmith.cli.terminal import fetching
     from callsmith.models.weights.fetch import WeightStore
 
-    there = WeightStore().installed().get(name)
+    there = WeightStore().list_installed().get(name)
     echo(there if there and not force else fetching.fetch(name, force=force))
 
 

@@ -93,7 +93,7 @@ class Policy:
             judged = judged.stricter(policy.judge(tool, call))
         return judged
 
-    def tightened(self, by: "Policy") -> "Policy":
+    def tighten(self, by: "Policy") -> "Policy":
         """Both policies combined: the stricter of their verdicts counts."""
         return Policy(self.rules, self.side_effects, self.otherwise, (*self.also, by))
 

@@ -12,7 +12,7 @@ CACHED = "cached"  # the code of a result that a cache had
 _MOST_NAMES = 50  # of the tools listed for a model that called one which does not exist
 
 
-def failed(call: Call, code: str, text: str, *, label: str = "") -> Result:
+def make_failure(call: Call, code: str, text: str, *, label: str = "") -> Result:
     """The result of a call that failed or was not run. Its text begins with the code, or with the label where one is given."""
     return Result(call.id, call.name, f"{label or code}: {text}", ok=False, code=code)
 
@@ -35,4 +35,4 @@ def unknown_tool(call: Call, tools: Iterable[str]) -> Result:
     hint = f" Did you mean {close[0]!r}?" if close else ""
     more = f" and {len(known) - _MOST_NAMES} more" if len(known) > _MOST_NAMES else ""
     listed = ", ".join(known[:_MOST_NAMES]) or "none"
-    return failed(call, "bad_request", f"there is no tool {call.name!r}.{hint} The tools are: {listed}{more}")
+    return make_failure(call, "bad_request", f"there is no tool {call.name!r}.{hint} The tools are: {listed}{more}")

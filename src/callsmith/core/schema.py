@@ -235,14 +235,14 @@ def _compile(text: str) -> jsonschema_rs.Validator:
     for draft in (jsonschema_rs.Draft7Validator, jsonschema_rs.Draft4Validator):
         with suppress(jsonschema_rs.ValidationError):
             return draft({key: value for key, value in document.items() if key != "$schema"}, retriever=_refuse_fetch)
-    raise _unsupported(document, first)
+    raise _make_unsupported(document, first)
 
 
 def _refuse_fetch(uri: str) -> Json:
     raise ValueError(f"{uri} is outside the schema, and is not fetched")
 
 
-def _unsupported(schema: Schema, error: jsonschema_rs.ValidationError) -> UnsupportedSchema:
+def _make_unsupported(schema: Schema, error: jsonschema_rs.ValidationError) -> UnsupportedSchema:
     if error.kind.name == "$ref":
         for tokens, inner in subschemas(schema):
             reference = inner.get("$ref")

@@ -149,7 +149,7 @@ def _mismatch(expected: str, value: Json) -> _Mistake:
     return _Mistake(f"expected {expected}, got {kind(value)}")
 
 
-def _unchanged(value: Any) -> Any:
+def _pass_through(value: Any) -> Any:
     return value
 
 
@@ -182,11 +182,11 @@ def _of_type(kinds: tuple[type, ...], expected: str) -> _Codec:
             raise _mismatch(expected, value)
         return value
 
-    return _Codec(_unchanged, read)
+    return _Codec(_pass_through, read)
 
 
 _SIMPLE: Mapping[Any, _Codec] = {
-    Any: _Codec(_unchanged, _unchanged),
+    Any: _Codec(_pass_through, _pass_through),
     str: _of_type((str,), "a string"),
     bool: _of_type((bool,), "a boolean"),
     int: _of_type((int,), "an integer"),
@@ -200,7 +200,7 @@ def _literal(values: tuple[Any, ...]) -> _Codec:
             raise _Mistake(f"expected one of {', '.join(values)}, got {shorten(repr(value))}")
         return value
 
-    return _Codec(_unchanged, read)
+    return _Codec(_pass_through, read)
 
 
 def _refuse_function(value: Any) -> NoReturn:
@@ -233,7 +233,7 @@ def _array(codec: _Codec, kind: type[tuple[Any, ...]] | type[frozenset[Any]]) ->
 
 def _mapping(codec: _Codec) -> _Codec:
     def each(convert: Callable[[Any], Any], values: Mapping[str, Any]) -> dict[str, Any]:
-        if convert is _unchanged:
+        if convert is _pass_through:
             return dict(values)
         converted, name = dict[str, Any](), ""
         try:
@@ -295,7 +295,7 @@ def _record(kind: type, lenient: bool) -> _Codec:
         codecs = {name: _codec(hints[name], lenient) for name in defaults}
         return (
             [(name, defaults[name], codec.write) for name, codec in codecs.items()],
-            {name: codec.read for name, codec in codecs.items()} | dict.fromkeys(tag, _unchanged),
+            {name: codec.read for name, codec in codecs.items()} | dict.fromkeys(tag, _pass_through),
             [name for name, default in defaults.items() if default is MISSING],
         )
 
@@ -304,7 +304,7 @@ def _record(kind: type, lenient: bool) -> _Codec:
         try:
             for name, default, convert in parts()[0]:
                 if (member := getattr(value, name)) != default:
-                    document[name] = member if convert is _unchanged else convert(member)
+                    document[name] = member if convert is _pass_through else convert(member)
         except _Mistake as mistake:
             mistake.place.insert(0, name)
             raise

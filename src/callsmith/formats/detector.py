@@ -25,7 +25,7 @@ class BaseFormatDetector(ABC):
         """The calls in an answer, and what is left of its text; no calls: it is not written as this detector expects."""
 
 
-def detected(
+def run_detectors(
     detectors: Iterable[type[BaseFormatDetector]], events: Sequence[ModelEvent], tools: Iterable[Tool]
 ) -> list[ModelEvent]:
     """The events of an answer without calls, or with those that the first detector to find any finds in its text."""

@@ -78,7 +78,7 @@ class _CallWriter:
                     for key, value in self.call.arguments.items()
                 )
             case Hole.NAME:
-                return escaped(self.part.values, self.call.name)
+                return escape_name(self.part.values, self.call.name)
             case Hole.ID:
                 return self.call.id
             case Hole.INDEX:
@@ -106,7 +106,7 @@ class _CallWriter:
             return "".join(self._argument(inner, at, key, value) for at in range(len(inner)))
         match node:
             case Hole.KEY:
-                return escaped(values, key)
+                return escape_name(values, key)
             case Hole.TYPE:
                 return flag_of(values, value)
             case Hole.VALUE:
@@ -115,7 +115,7 @@ class _CallWriter:
                 return self._node(node)
 
 
-def escaped(values: Spelling, name: str) -> str:
+def escape_name(values: Spelling, name: str) -> str:
     """A name or key as it is written: between double quotes, only these and `&` need entities."""
     return name.replace("&", "&amp;").replace('"', "&quot;") if isinstance(values, Raw) and values.entities else name
 

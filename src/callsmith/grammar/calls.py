@@ -31,7 +31,7 @@ from callsmith.formats.algebra import (
 )
 from callsmith.formats.reader.literals import word_like
 from callsmith.formats.reader.markers import compile_markers
-from callsmith.formats.write import escaped, literal_text
+from callsmith.formats.write import escape_name, literal_text
 from callsmith.grammar.nodes import NOTHING, Alt, FreeText, Grammar, Lit, Many, Node, Pattern, Seq, Until
 from callsmith.grammar.output import output_grammar, text_part
 from callsmith.grammar.rules import Rules
@@ -63,17 +63,17 @@ def grammar_for(
         return _structure(format, output, calls, opened, thinking)
     if calls is None:
         return None
-    body = calls.required() if choice.mode == "required" else calls.auto()
+    body = calls.require_calls() if choice.mode == "required" else calls.auto()
     prefix, start = with_prefix(format, calls.head, body, opened, choice)
     if thinking and not prefix and format.thinks:
         start = Seq((Many(framed_text(format, format.thinks), 0, 1), start))
     triggers = () if choice.mode == "required" or prefix else calls.triggers()
-    return Grammar(start, calls.rules.nodes, prefix, triggers, calls.rules.all_unenforced())
+    return Grammar(start, calls.rules.nodes, prefix, triggers, calls.rules.list_unenforced())
 
 
-def unenforced(format: Format, tool: Tool) -> tuple[tuple[str, str], ...]:
+def list_unenforced(format: Format, tool: Tool) -> tuple[tuple[str, str], ...]:
     """(path, keyword) of the schema keywords that the grammar of this tool's calls does not enforce."""
-    return CallsGrammar(format, (tool,), parallel=False).rules.all_unenforced()
+    return CallsGrammar(format, (tool,), parallel=False).rules.list_unenforced()
 
 
 def _structure(format: Format, output: Output, calls: "CallsGrammar | None", opened: str, thinking: bool) -> Grammar:
@@ -82,7 +82,7 @@ def _structure(format: Format, output: Output, calls: "CallsGrammar | None", ope
     body, heads = grammar.node, [grammar.head]
     rules, unenforced = {}, grammar.unenforced
     if calls:
-        body, heads = Alt((calls.required(), body)), [grammar.head, calls.head]
+        body, heads = Alt((calls.require_calls(), body)), [grammar.head, calls.head]
         rules, unenforced = calls.rules.nodes, tuple(dict.fromkeys((*calls.rules.unenforced, *unenforced)))
     thinks = format.thinks
     if thinks and (head := _opened_by(thinks, opened)):
@@ -163,7 +163,7 @@ class CallsGrammar:
         more = Many(again, 0, None if self.max_calls is None else self.max_calls - 1)
         return Seq((more, Many(Lit(self.space), 0, 1) if self.space else Lit(self.close)))
 
-    def required(self) -> Node:
+    def require_calls(self) -> Node:
         """The grammar of one or more calls without text."""
         return Seq((Lit(self.head), self.call, self.tail))
 
@@ -174,8 +174,8 @@ class CallsGrammar:
             return self._text_and_calls()
         if literal_text(nodes_of(says.close)).strip():
             text = framed_text(self.format, says)
-            return Alt((text, Seq((Many(text, 0, 1), self.required()))))
-        return Alt((Seq((Lit(literal_text(nodes_of(says.open))), self._text_and_calls())), self.required()))
+            return Alt((text, Seq((Many(text, 0, 1), self.require_calls()))))
+        return Alt((Seq((Lit(literal_text(nodes_of(says.open))), self._text_and_calls())), self.require_calls()))
 
     def _text_and_calls(self) -> Node:
         """Text without a closing marker: only the marker of a call ends it."""
@@ -233,7 +233,7 @@ class CallsGrammar:
             case Each():
                 return self._each(node, tool)
             case Hole.NAME:
-                return Lit(escaped(self.part.values, tool.name))
+                return Lit(escape_name(self.part.values, tool.name))
             case Hole.ID:
                 return Pattern(self.format.ids or ANY_ID)
             case Hole.INDEX:
@@ -287,7 +287,7 @@ class CallsGrammar:
             node = flat[position]
             position += 1
             if node is Hole.KEY:
-                out.append(Lit(escaped(self.part.values, key)))
+                out.append(Lit(escape_name(self.part.values, key)))
             elif node is Hole.TYPE:
                 out.append(Lit(flag[0]))
             elif node is Hole.VALUE:

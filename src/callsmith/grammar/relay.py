@@ -55,7 +55,7 @@ class Relay:
 
     def opening(self, end: str) -> Grammar:
         """The stage before the calls, up to and including `end`, the text that calls begin with."""
-        return self._cached((end,), lambda: Grammar(Seq((self.before or NOTHING, Lit(end))), prefix=self.prefix))
+        return self._get_or_make((end,), lambda: Grammar(Seq((self.before or NOTHING, Lit(end))), prefix=self.prefix))
 
     def names(self, text: str, *, again: bool) -> Grammar:
         """The stage that decides on the tool: the literals that possible calls begin with, after what is already written."""
@@ -66,13 +66,13 @@ class Relay:
             shared = common_prefix(rests)
             return Grammar(Seq((Lit(shared), Alt(tuple(Lit(rest[len(shared) :]) for rest in rests)))))
 
-        return self._cached((text, again), make)
+        return self._get_or_make((text, again), make)
 
     def calls(self, names: tuple[str, ...], text: str, *, again: bool, more: str) -> Grammar:
         """The stage of a call of one of these tools, after what is already written; then comes the end, or `more` for another."""
         starts = self.again if again else self.first
         rests = {name: starts[name][len(text) :] for name in names}
-        return self._cached((names, text, again, more), lambda: self._calls(rests, more))
+        return self._get_or_make((names, text, again, more), lambda: self._calls(rests, more))
 
     def arguments_of(self, name: str) -> Grammar:
         """The arguments of one tool alone: to see whether a grammar for them can be compiled."""
@@ -89,9 +89,9 @@ class Relay:
         ends = dict.fromkeys((self.close, grammar.space if more.strip() else self.close, more or self.close))
         end = Alt(tuple(map(Lit, ends))) if len(ends) > 1 else Lit(self.close)
         start = flatten(Seq((Alt(tuple(ways)) if len(ways) > 1 else ways[0], end)))
-        return Grammar(start, grammar.rules.nodes, unenforced=grammar.rules.all_unenforced())
+        return Grammar(start, grammar.rules.nodes, unenforced=grammar.rules.list_unenforced())
 
-    def _cached(self, key: object, make: Callable[[], Grammar]) -> Grammar:
+    def _get_or_make(self, key: object, make: Callable[[], Grammar]) -> Grammar:
         if len(self._cache) > _MAX_CACHED:
             self._cache.clear()
         return self._cache.get(key) or self._cache.setdefault(key, make())

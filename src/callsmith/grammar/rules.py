@@ -35,7 +35,7 @@ class Rules:
         self.reason = self.reason or Unsatisfiable(path, keyword, why)
         return Alt(())
 
-    def all_unenforced(self) -> tuple[tuple[str, str], ...]:
+    def list_unenforced(self) -> tuple[tuple[str, str], ...]:
         """(path, keyword) of everything that is unenforced, each once."""
         return tuple(dict.fromkeys(self.unenforced))
 

@@ -252,7 +252,7 @@ class Values:
             return self.rules.name(Alt(tuple(ways)))
         if not schema.keys() - {"$defs"}:
             return self._anything(spelling, place)
-        return self.rules.name(Alt(tuple(self._typed(spelling, place, kind) for kind in sorted(schema.distinct_types))))
+        return self.rules.name(Alt(tuple(self._compile_type(spelling, place, kind) for kind in sorted(schema.distinct_types))))
 
     def _anything(self, spelling: Notation, place: SchemaPlace) -> Node:
         if "" not in self._known:
@@ -261,7 +261,7 @@ class Values:
             self.rules.nodes[self._known[""]] = self._notation(spelling, place._replace(schema=whole))
         return Ref(self._known[""])
 
-    def _typed(self, spelling: Notation, place: SchemaPlace, kind: str) -> Node:
+    def _compile_type(self, spelling: Notation, place: SchemaPlace, kind: str) -> Node:
         match kind:
             case "string":
                 self.rules.add_unenforced(place.schema, STRING_KEYWORDS)

@@ -12,7 +12,7 @@ from callsmith.core.values import Choice, Json, Output, Request, Tool
 from callsmith.engines.lru import LRU, IdentityLRU
 from callsmith.engines.port import EngineInfo, UnenforcedBy
 from callsmith.formats.algebra import Format
-from callsmith.grammar.calls import grammar_for, unenforced
+from callsmith.grammar.calls import grammar_for, list_unenforced
 from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import output_grammar
@@ -86,14 +86,14 @@ class Grammars:
                 return grammar
         raise UsageError("the tools make a grammar that is too large for the model's server, however loose", field="tools")
 
-    def unenforced(self, tool: Tool, step: int = 0) -> tuple[Unenforced, ...]:
+    def list_unenforced(self, tool: Tool, step: int = 0) -> tuple[Unenforced, ...]:
         """What the grammar of this tool's calls does not enforce, if its schema was loosened by so many steps."""
 
         @refusing_depth
         def find() -> tuple[Unenforced, ...]:
             let_go: UnenforcedKeywords = []
             loosened = _loosen_tool(tool, step, let_go)
-            let_go += unenforced(self._format, loosened)
+            let_go += list_unenforced(self._format, loosened)
             if self._unenforced_by is not None:
                 alone = grammar_for(self._format, (loosened,), Choice("required"), parallel=False)
                 let_go += (alone and self._unenforced_by(alone)) or ()

@@ -219,7 +219,7 @@ class LocalModel:
         for again: nothing in its place would go on from the same words."""
         if plan.prompt.prefilled:
             return AnswerValidator(plan.request, nothing_unenforced, None) if plan.tools else None
-        unenforced = self._unenforced(plan)
+        unenforced = self._list_unenforced(plan)
         is_ignored = plan.grammar is not None and not self._enforcement.is_known
         # Where text may be written, the grammar holds calls in the model's own format, not in the others that are read too.
         checks_all_calls = plan.grammar is not None and plan.request.choice.mode == "auto" and bool(self.traits.also)
@@ -239,7 +239,7 @@ class LocalModel:
         """What the events go through. Where they come from afar, it is looked whether the grammar was enforced."""
         stages: list[Stage] = [] if recorder is None else [recorder.filter]
         if plan.grammar is not None and self.engine.info.unenforced is not None and self._enforcement.is_known:
-            unenforced = self._unenforced(plan) or nothing_unenforced
+            unenforced = self._list_unenforced(plan) or nothing_unenforced
             stages.append(ViolationDetector(self._enforcement, plan.request, unenforced).filter)
         return stages if validator is None else [*stages, validator.filter]
 
@@ -339,10 +339,10 @@ class LocalModel:
             output=request.output,
         )
 
-    def _unenforced(self, plan: AnswerPlan) -> UnenforcedOf | None:
+    def _list_unenforced(self, plan: AnswerPlan) -> UnenforcedOf | None:
         """What the grammar does not enforce and has to be validated; None if nothing. Tools are examined when called."""
         if plan.grammar is not None and not self._enforcement.is_known:
-            return self._enforcement.unenforced(plan.request)
+            return self._enforcement.list_unenforced(plan.request)
         if plan.grammar is None or (isinstance(plan.grammar, Grammar) and not plan.grammar.unenforced):
             return None
         tools = {tool.name: tool for tool in plan.tools}
@@ -350,7 +350,7 @@ class LocalModel:
 
         def unenforced(name: str) -> Sequence[Unenforced]:
             if name in tools:
-                return self._grammars.unenforced(tools[name], step)
+                return self._grammars.list_unenforced(tools[name], step)
             if name or plan.output is None:
                 return ()
             return self._grammars.unenforced_of_output(plan.output, step)

@@ -88,12 +88,12 @@ def _preset(name: str, table: Json, folder: Path | None) -> Preset:
     if row.threshold is not None and not isfinite(row.threshold):
         raise UsageError(f"preset {name}.threshold: expected a number")
     habits = {field.name: getattr(row, field.name) for field in fields(Habits)}
-    formats = tuple(_named(format_name, name) for format_name in row.formats)
+    formats = tuple(_find_format(format_name, name) for format_name in row.formats)
     template = _template(row.template, folder, name) if row.template else ""
     return Preset(name, row.models, formats, template, **habits)
 
 
-def _named(format: str, preset: str) -> Format:
+def _find_format(format: str, preset: str) -> Format:
     try:
         return format_named(format)
     except UnknownName as error:

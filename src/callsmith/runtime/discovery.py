@@ -31,7 +31,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import CallEvent, ModelEvent
 from callsmith.core.ports import Context, Model, ModelInfo, Toolset, model_info
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool
-from callsmith.runtime.guards.guards import guard_names, guarded
+from callsmith.runtime.guards.guards import guard_model, guard_names
 from callsmith.runtime.telemetry.trace import estimate_tokens
 
 MOST = 5  # tools that one search returns
@@ -196,7 +196,7 @@ async def limit_shown_tools(
     names of those that are always shown, and `hidden` those that have to be found. Nothing is wrapped where a tool is named
     `find_tools` already.
     """
-    safe, budget = guarded(model, guards), standard_budget(model) if budget is None else budget
+    safe, budget = guard_model(model, guards), standard_budget(model) if budget is None else budget
     tools = await toolset.tools() if budget else ()
     fits = not hidden and _fits((await costs.of(model, tools)).values(), budget)
     if fits or FIND_TOOLS in {*pinned, *(tool.name for tool in (*tools, *hidden))}:

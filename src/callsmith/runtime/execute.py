@@ -12,13 +12,13 @@ from typing import TypeAlias, assert_never
 from callsmith.core.closing import closing
 from callsmith.core.errors import LimitReached, UnsupportedSchema
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, Notice, ToolEvent, ToolFinished, ToolProgress, ToolStarted
-from callsmith.core.failures import failed, unknown_tool
+from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.results import log_raised, result_message, tool_raised, with_retries
+from callsmith.runtime.results import log_raised, make_error_result, result_message, with_retries
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # for whoever sets up logging, as the server does; not for a terminal
@@ -192,9 +192,9 @@ class Round:
         try:
             complaints = validate(tool.parameters, call.arguments)
         except UnsupportedSchema as error:  # nothing runs on arguments that cannot be checked
-            return tool_raised(call, error)
+            return make_error_result(call, error)
         if complaints:
-            return failed(call, "bad_request", "; ".join(map(str, complaints)), label="invalid_arguments")
+            return make_failure(call, "bad_request", "; ".join(map(str, complaints)), label="invalid_arguments")
         return None
 
     def _launch(self, attempt: _CallAttempt) -> None:
@@ -235,12 +235,12 @@ class Round:
                             return self._finish(attempt, item if own else replace(item, call_id=call.id, name=call.name))
                         case _:
                             assert_never(item)
-            self._finish(attempt, failed(call, "internal_error", f"{call.name} ended without a result"))
+            self._finish(attempt, make_failure(call, "internal_error", f"{call.name} ended without a result"))
         except LimitReached as error:
-            self._finish(attempt, failed(call, "limit_reached", str(error)))
+            self._finish(attempt, make_failure(call, "limit_reached", str(error)))
         except (Exception, SystemExit) as error:  # the one place: whatever a tool does wrong is reported to the model
             log_raised(_log, "the tool %s raised %s", call, error)
-            self._finish(attempt, tool_raised(call, error))
+            self._finish(attempt, make_error_result(call, error))
 
     async def _announce(self, attempt: _CallAttempt) -> None:
         """Report that the tool starts, and wait until the consumer has seen it: a journal can be written first."""
@@ -271,7 +271,9 @@ class Round:
             try:
                 attempt.message, cut = result_message(outcome, self._limits.result_characters)
             except (TypeError, ValueError, RecursionError) as error:
-                outcome = failed(attempt.call, "internal_error", f"the tool answered with something that is no JSON: {error}")
+                outcome = make_failure(
+                    attempt.call, "internal_error", f"the tool answered with something that is no JSON: {error}"
+                )
                 attempt.message, cut = result_message(outcome, self._limits.result_characters)
         attempt.outcome = outcome
         self._open -= 1
@@ -295,7 +297,9 @@ class Round:
         if attempt.outcome is None:
             error = None if task.cancelled() else task.exception()
             lost = f"{attempt.call.name} was cancelled{attempt.doubt}"
-            self._finish(attempt, tool_raised(attempt.call, error) if error else failed(attempt.call, "internal_error", lost))
+            self._finish(
+                attempt, make_error_result(attempt.call, error) if error else make_failure(attempt.call, "internal_error", lost)
+            )
 
     def _look(self, attempt: _CallAttempt) -> None:
         """See whether a call has been silent for too long, or takes too long in all."""
@@ -310,7 +314,7 @@ class Round:
             return
         silent = f"gave no answer and no sign of life for {self._limits.silence or 0.0:g} s"
         why = silent if silent_until < attempt.latest else f"gave no answer within {attempt.seconds:g} s"
-        self._finish(attempt, failed(attempt.call, "timeout", f"{attempt.call.name} {why}{attempt.doubt}"))
+        self._finish(attempt, make_failure(attempt.call, "timeout", f"{attempt.call.name} {why}{attempt.doubt}"))
         attempt.give_up()
 
     def _silent_until(self, attempt: _CallAttempt) -> float:
@@ -323,7 +327,7 @@ class Round:
         for attempt in self._attempts:
             if attempt.outcome is None:
                 why = f"there was no time left for {attempt.call.name}{attempt.doubt}"
-                self._settle(attempt, failed(attempt.call, "limit_reached", why))
+                self._settle(attempt, make_failure(attempt.call, "limit_reached", why))
                 attempt.give_up()
 
     async def _clear(self) -> None:

@@ -38,7 +38,7 @@ from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, 
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 from callsmith.runtime.deferred import GivenTools, toolset_of
 from callsmith.runtime.execute import STANDARD_LIMITS, CallKey, Limits, Round, call_key
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.nesting import nested_context
 
 NO_CONTEXT = Context()
@@ -68,14 +68,14 @@ async def run(
     check_argument("context", context, Context)
     request = _request_of(request)
     toolset = toolset_of(toolset)
-    model = guarded(model, guards)
+    model = guard_model(model, guards)
     context = nested_context(context, limits.iterations, limits.depth)
     own = {tool.name: tool for tool in await toolset.tools()}
     offered = request.tools or tuple(own.values())
     request.choice.among(offered)
     # Whatever a request says of a tool, a call is held to what the toolset says of it: its schema, its side effects.
     turn = _RunState(replace(request, tools=offered), {tool.name: own.get(tool.name, tool) for tool in offered}, limits)
-    calls = unanswered(request.messages)
+    calls = list_unanswered(request.messages)
     while turn.reason is None:
         if calls:
             async with closing(turn.answer(calls, toolset, context)) as events:
@@ -158,7 +158,7 @@ class _RunState:
 
     def hear(self, model_event: ModelEvent) -> Iterable[RunEvent]:
         """Take down what the model says; the events to pass on."""
-        event = self._ids.made(model_event)
+        event = self._ids.with_fresh_id(model_event)
         self._answer.add(event)
         notices = event.report.notices if isinstance(event, Stopped) else ()
         return (event, *map(Notice, notices)) if notices else (event,)
@@ -234,7 +234,7 @@ class UniqueCallIds:
         """The calls of the next answer are numbered anew."""
         self._begun.clear()
 
-    def made(self, event: ModelEvent) -> ModelEvent:
+    def with_fresh_id(self, event: ModelEvent) -> ModelEvent:
         match event:
             case CallStarted(index, id=id) if id:
                 fresh = self._begun[index] = self._ids.claim(id)
@@ -246,7 +246,7 @@ class UniqueCallIds:
                 return event
 
 
-def unanswered(messages: Sequence[Message]) -> tuple[Call, ...]:
+def list_unanswered(messages: Sequence[Message]) -> tuple[Call, ...]:
     """The calls at the end of a history that no tool message answers yet."""
     answers = Counter[str]()
     for message in reversed(messages):

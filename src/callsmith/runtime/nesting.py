@@ -39,7 +39,7 @@ def _least(first: int | None, second: int | None) -> int | None:
 def _restrict(context: Context, outer: Context) -> Context:
     tighten = context.tighten
     if outer.tighten is not None and outer.tighten is not tighten:
-        tighten = outer.tighten if tighten is None else outer.tighten.tightened(tighten)
+        tighten = outer.tighten if tighten is None else outer.tighten.tighten(tighten)
     return replace(
         context,
         subject=outer.subject or context.subject,

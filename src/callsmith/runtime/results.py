@@ -12,7 +12,7 @@ from typing import Final
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.core.events import CallEvent, ToolProgress
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.types.escaped_text import cut_text
 from callsmith.core.values import Call, Message, Result, Tool
@@ -51,13 +51,13 @@ def _may_pass(error: Exception) -> bool:
     return getattr(error, "retryable", False) is True or any(kind.__name__ in _ERRORS for kind in type(error).__mro__)
 
 
-def tool_raised(call: Call, error: BaseException) -> Result:
+def make_error_result(call: Call, error: BaseException) -> Result:
     """The result of a tool that raised an exception: its message, or its type where it has none."""
     try:
         text = str(error)
     except Exception:
         text = ""
-    return failed(call, "internal_error", text or type(error).__name__)
+    return make_failure(call, "internal_error", text or type(error).__name__)
 
 
 def log_raised(log: Logger, words: str, call: Call, error: BaseException) -> None:

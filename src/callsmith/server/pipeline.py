@@ -13,7 +13,7 @@ from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Model, model_info
 from callsmith.core.values import Completion, Message, Request
 from callsmith.models.router import in_use
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.telemetry.trace import Trace
 from callsmith.runtime.telemetry.turns import Recorder, TurnInfo, TurnRecord, recording
 from callsmith.server.admission import AdmissionGate, Place, RateLimits
@@ -168,7 +168,7 @@ class AnswerPipeline:
         request.choice.among(request.tools)
         turn_info = TurnInfo(self.models.name_of(model), request.tools, request.choice, external=True)
         opened = await until_end.enter_async_context(in_use(model))
-        events = guarded(opened, None if self.settings.guards else ()).stream(request)
+        events = guard_model(opened, None if self.settings.guards else ()).stream(request)
         return _Answering(events, turn_info, _show_model_event)
 
     async def _continue_text(self, until_end: AsyncExitStack, model: Model, completion: Completion) -> "_Answering":

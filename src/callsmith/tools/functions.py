@@ -28,7 +28,7 @@ from typing import Any, TypeAlias, TypeVar, cast, overload
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolProgress
-from callsmith.core.failures import failed, unknown_tool
+from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.signature import BoundArguments, Signature
 from callsmith.core.types.field_checks import check_argument, check_fields
@@ -132,7 +132,7 @@ class Functions:
         bound = function.signature.bind(call.arguments, context)
         if not isinstance(bound, BoundArguments):
             complaints = "; ".join(map(str, bound))
-            yield failed(call, "bad_request", complaints, label="invalid_arguments")
+            yield make_failure(call, "bad_request", complaints, label="invalid_arguments")
             return
         await context.starting()
         value: Any = None

@@ -22,7 +22,7 @@ PATTERNS = [
 
 @pytest.mark.parametrize(("one", "other"), list(product(PATTERNS, PATTERNS)))
 def test_what_may_be_called_by_both_may_be_called_by_either(one: tuple[str, ...], other: tuple[str, ...]) -> None:
-    both = Authority(capabilities=one).narrowed("self", other)
+    both = Authority(capabilities=one).narrow("self", other)
     for name in NAMES:
         allowed = Authority(capabilities=one).may_call(name) and Authority(capabilities=other).may_call(name)
         assert allowed or not both.may_call(name), name
@@ -32,5 +32,5 @@ def test_what_may_be_called_by_both_may_be_called_by_either(one: tuple[str, ...]
 
 @pytest.mark.parametrize(("one", "other"), list(product(("unknown", "member", "trusted", "anchor", "self"), repeat=2)))
 def test_trust_is_that_of_the_lesser(one, other) -> None:
-    trust = Authority(trust=one).narrowed(other, ("*",)).trust
+    trust = Authority(trust=one).narrow(other, ("*",)).trust
     assert trust in (one, other) and is_trusted(one, trust) and is_trusted(other, trust)

@@ -4,7 +4,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from callsmith.engines.decoding.kv_cache import Cache, Slot, aligned
+from callsmith.engines.decoding.kv_cache import Cache, Slot, align
 
 SLICE = 4
 
@@ -196,7 +196,7 @@ WORDS = {1: b"{", 2: b'"a', 3: b'"', 4: b'{"', 5: b'a"', 6: b"}", 7: b"x", 8: b"
     ],
 )
 def test_the_same_text_in_other_tokens_is_known_again(cells: list[int], wanted: list[int], known: tuple[int, int]) -> None:
-    assert aligned(cells, wanted, WORDS.__getitem__) == known
+    assert align(cells, wanted, WORDS.__getitem__) == known
 
 
 def test_a_prompt_is_retold_in_the_tokens_in_which_it_is_held(cache: Filled) -> None:

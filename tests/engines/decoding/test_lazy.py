@@ -49,7 +49,7 @@ def test_text_is_not_constrained(vocabulary: GgufVocabulary):
     started = watch(vocabulary)
     say(started, vocabulary, "Well, <tool is no marker, and {this} is no call.")
     assert len(allowed(started, vocabulary)) == vocabulary.size
-    assert not started.forced()
+    assert not started.find_forced()
     assert started.may_end
 
 
@@ -68,7 +68,7 @@ def test_from_the_trigger_on_only_a_valid_call_can_follow(vocabulary: GgufVocabu
 def test_what_the_trigger_is_followed_by_is_forced(vocabulary: GgufVocabulary):
     started = watch(vocabulary)
     say(started, vocabulary, "Sure. <tool_call>")
-    assert "".join(vocabulary.text(token) for token in started.forced()).startswith("\n<name>send_email</name>")
+    assert "".join(vocabulary.text(token) for token in started.find_forced()).startswith("\n<name>send_email</name>")
 
 
 def test_a_token_that_writes_the_trigger_and_then_too_much_is_not_admitted(vocabulary: GgufVocabulary):

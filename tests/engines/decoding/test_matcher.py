@@ -41,7 +41,7 @@ def places(name: str) -> Iterator[Constraint]:
     constraint = Compiler(tokens).begin(grammar)
     assert isinstance(constraint, Constraint)
     for token in tokens.tokenize(write(format, [Call("send", {"to": 'me, "you" and <us>', "n": 12, "how": "far"})] * 2)):
-        if not constraint.forced():
+        if not constraint.find_forced():
             yield constraint
         constraint.consume(token)
 
@@ -80,7 +80,7 @@ def test_where_tokens_are_forced_the_mask_is_that_of_the_grammar_engine(name: st
         bits = np.frombuffer(constraint.matcher.compute_bitmask(), np.uint8)
         allowed = np.flatnonzero(np.unpackbits(bits, count=tokens.size, bitorder="little"))
         assert (constraint.tokens() == allowed).all()
-        forced += bool(constraint.forced())
+        forced += bool(constraint.find_forced())
         constraint.consume(token)
     assert forced > 5
 
@@ -88,17 +88,17 @@ def test_where_tokens_are_forced_the_mask_is_that_of_the_grammar_engine(name: st
 def test_tokens_that_must_come_are_forgotten_where_another_one_was_taken() -> None:
     tokens = vocabulary()
     constraint = Compiler(tokens).begin(Grammar(Lit("function")))
-    assert tokens.text(constraint.forced()[0]) == "function"
+    assert tokens.text(constraint.find_forced()[0]) == "function"
     for letter in "fun":  # spelled in other tokens, as a prefix that was prefilled may be
         constraint.consume(tokens.tokenize(letter)[0])
-    assert tokens.text(constraint.forced()[0]) == "ction"
+    assert tokens.text(constraint.find_forced()[0]) == "ction"
 
 
 def test_where_a_token_is_forced_its_halves_are_not_allowed() -> None:
     tokens = vocabulary()
     constraint = Compiler(tokens).begin(Grammar(Lit("function")))
     half = tokens.tokenize("fun")[0]
-    assert tokens.text(constraint.forced()[0]) == "function"
+    assert tokens.text(constraint.find_forced()[0]) == "function"
     assert not constraint.among(np.array([half]))[0]
 
 
@@ -153,7 +153,7 @@ def test_many_threads_may_ask_one_compiler() -> None:
     def work() -> None:
         try:
             for number in range(40):
-                assert compiler.begin(grammars[number % 5]).forced()
+                assert compiler.begin(grammars[number % 5]).find_forced()
         except Exception as error:
             failed.append(error)
 

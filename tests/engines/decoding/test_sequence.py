@@ -150,7 +150,7 @@ class Digits:
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         return np.ones(len(tokens), np.bool_)
 
-    def forced(self) -> list[int]:
+    def find_forced(self) -> list[int]:
         return []
 
     def consume(self, token: int) -> None:
@@ -227,7 +227,7 @@ class Forcing(Digits):
     def active(self) -> None:
         return None
 
-    def forced(self) -> list[int]:
+    def find_forced(self) -> list[int]:
         return [7, 7] if self._said == 1 else []
 
 

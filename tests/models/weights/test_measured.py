@@ -10,7 +10,7 @@ from callsmith.engines.port import EngineInfo
 from callsmith.models import opening
 from callsmith.models.opening import Options
 from callsmith.models.traits import Traits
-from callsmith.models.weights.measured import Measured, all_measured, store_measured
+from callsmith.models.weights.measured import Measured, load_measured, store_measured
 
 INFO = EngineInfo("Qwen2 0.5B", weights=WeightsInfo(size=77))
 
@@ -35,7 +35,7 @@ def test_what_was_measured_counts_before_a_preset_and_behind_the_user():
     assert traits(Options(policy="auto", auto_guarded=False)).policy == "auto"
     assert not traits(Options(auto_guarded=False)).auto_guarded
     assert traits(info=EngineInfo("Qwen2 0.5B", weights=WeightsInfo(size=78))).policy == "auto"
-    assert [item.model for item in all_measured().values()] == ["mine", "other"]
+    assert [item.model for item in load_measured().values()] == ["mine", "other"]
 
 
 @pytest.mark.req("R222")
@@ -50,4 +50,4 @@ def test_what_is_no_file_of_weights_cannot_be_kept(config: Path):
         store_measured("gpt", 0, Measured("gpt"))
     (config / "measured.json").write_text("[1]")
     with pytest.raises(UsageError, match="cannot be read"):
-        all_measured()
+        load_measured()

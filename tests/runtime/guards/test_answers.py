@@ -6,10 +6,10 @@ from typing import Any
 import pytest
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Report, Stopped, Text, Thought
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.values import Call, Choice, Message, Output, Request, Usage
 from callsmith.runtime.guards.answers import ANSWER, LINE
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.guards.loop_detectors import RecentCalls
 from tests.fakes import FakeModel
 from tests.runtime.guards.histories import CLOCK, JSON, QUESTION, SAYS, WEATHER, bonn, calls, history
@@ -20,7 +20,7 @@ async def answered(
 ) -> tuple[list[ModelEvent], FakeModel]:
     model = FakeModel(*answers)
     question = Request(history((bonn(), result)), (WEATHER, CLOCK), **request)
-    return [event async for event in guarded(model, guards).stream(question)], model
+    return [event async for event in guard_model(model, guards).stream(question)], model
 
 
 def pieces(text: str, size: int = 3) -> list[ModelEvent]:
@@ -74,7 +74,7 @@ async def test_a_new_call_is_passed_on_as_it_comes():
     question = Message.user("Is it warmer in Bonn or in Rome?")
     model = FakeModel(rome)
     request = Request(history((bonn(), "mild"), question=question), (WEATHER,))
-    assert [event async for event in guarded(model, ["answers"]).stream(request)] == rome
+    assert [event async for event in guard_model(model, ["answers"]).stream(request)] == rome
 
 
 async def test_of_several_calls_only_the_repeated_ones_are_left_out():
@@ -109,7 +109,7 @@ async def test_an_answer_that_begins_like_the_result_or_follows_none_is_left_as_
     plain = pieces("14 degrees")
     assert (await answered(plain, result="14 degrees"))[0] == plain
     model = FakeModel(pieces(JSON))
-    assert [event async for event in guarded(model, ["answers"]).stream(Request((QUESTION,)))] == pieces(JSON)
+    assert [event async for event in guard_model(model, ["answers"]).stream(Request((QUESTION,)))] == pieces(JSON)
 
 
 async def test_json_is_an_answer_where_it_is_wanted():
@@ -129,7 +129,7 @@ async def test_an_ordinary_answer_is_not_withheld():
 
     model = FakeModel()
     model.stream = slowly
-    events = guarded(model, ["answers"]).stream(Request(history((bonn(), JSON)), (WEATHER,)))
+    events = guard_model(model, ["answers"]).stream(Request(history((bonn(), JSON)), (WEATHER,)))
     assert [await anext(events), await anext(events)] == [Thought("hm"), Text("It")]
     await events.aclose()
 
@@ -193,5 +193,5 @@ async def test_a_refusal_after_a_result_is_taken_back_and_one_after_a_failure_is
     refusal = "I'm sorry, but I can't assist with that."
     events, _ = await answered(pieces(""), pieces(refusal), SAYS)
     assert events == after("empty", "refusal")
-    events, _ = await answered(pieces(""), pieces(refusal), result=failed(bonn(), "failed", "no such city").text)
+    events, _ = await answered(pieces(""), pieces(refusal), result=make_failure(bonn(), "failed", "no such city").text)
     assert "".join(event.text for event in events if isinstance(event, Text)) == refusal

@@ -20,7 +20,7 @@ from callsmith.models.local import LocalModel, Traits
 from callsmith.models.presets import presets
 from callsmith.models.weights.catalogue import catalogue
 from callsmith.runtime.guards.answers import ANSWER, LINE
-from callsmith.runtime.guards.guards import default_guards, guarded
+from callsmith.runtime.guards.guards import default_guards, guard_model
 from callsmith.runtime.guards.loop_detectors import MOST_CALLS
 from callsmith.runtime.loop import run
 from callsmith.server.settings import Settings
@@ -34,7 +34,7 @@ async def asked(guard: str, *rounds: Any, request: Request | None = None) -> Req
     """What the model is asked behind this guard, after these rounds."""
     model = FakeModel(SAYS)
     request = request or Request((), (WEATHER, CLOCK))
-    async for _ in guarded(model, [guard]).stream(replace(request, messages=history(*rounds))):
+    async for _ in guard_model(model, [guard]).stream(replace(request, messages=history(*rounds))):
         pass
     return model.asked[-1]
 
@@ -76,7 +76,7 @@ async def test_what_was_done_before_the_user_spoke_again_does_not_count():
     model = FakeModel(SAYS)
     before = history((bonn(), "mild"), (bonn(), "mild"))
     now = history((bonn(), "mild"))
-    async for _ in guarded(model, ["repeats"]).stream(Request((*before, Message.assistant("Mild."), *now), (WEATHER,))):
+    async for _ in guard_model(model, ["repeats"]).stream(Request((*before, Message.assistant("Mild."), *now), (WEATHER,))):
         pass
     assert not hint_in(model.asked[0])
 
@@ -84,7 +84,7 @@ async def test_what_was_done_before_the_user_spoke_again_does_not_count():
 async def test_an_answer_that_is_to_be_continued_is_left_as_it_is():
     model = FakeModel(SAYS)
     begun = (*history(*[(bonn(), "mild")] * 3), Message.assistant("It is"))
-    async for _ in guarded(model, ["small"]).stream(Request(begun, (WEATHER,))):
+    async for _ in guard_model(model, ["small"]).stream(Request(begun, (WEATHER,))):
         pass
     assert model.asked == [Request(begun, (WEATHER,))]
 
@@ -98,7 +98,7 @@ async def test_a_model_that_calls_though_it_may_not_is_not_heard():
     call = bonn()
     stubborn = FakeModel([CallStarted(0, "weather"), CallArguments(0, "{}"), Text("Mild."), CallReady(0, call), Stopped("calls")])
     request = Request(history(*[(bonn(), "mild")] * 3), (WEATHER,))
-    events = [event async for event in guarded(stubborn, ["repeats"]).stream(request)]
+    events = [event async for event in guard_model(stubborn, ["repeats"]).stream(request)]
     assert events == [Text("Mild."), Stopped("stop")]
 
 
@@ -219,7 +219,7 @@ async def test_elsewhere_results_keep_their_role():
 async def test_hints_reach_a_model_that_is_told_results_as_by_the_user():
     model = FakeModel(SAYS)
     request = Request(history((bonn(), "mild"), (bonn(), "mild")), (WEATHER,))
-    async for _ in guarded(model, ["results-as-user", "repeats"]).stream(request):
+    async for _ in guard_model(model, ["results-as-user", "repeats"]).stream(request):
         pass
     assert SAME in model.asked[0].messages[-1].content
 
@@ -246,7 +246,7 @@ async def test_a_small_model_that_would_call_for_ever_answers_in_the_end_and_the
         return [CallReady(0, bonn()), Stopped("calls", Usage(10, 5))]
 
     model = Small([])
-    events = [event async for event in run(guarded(deciding(model, answers)), Functions(weather), Request((QUESTION,)))]
+    events = [event async for event in run(guard_model(deciding(model, answers)), Functions(weather), Request((QUESTION,)))]
     ended = events[-1]
     assert isinstance(ended, TurnEnded)
     assert [message.role for message in ended.messages] == ["assistant", "tool", "assistant"]
@@ -273,18 +273,18 @@ def test_the_bundle_for_small_models():
 
 def test_a_model_is_guarded_as_it_needs_and_others_are_left_alone():
     plain = FakeModel(SAYS)
-    assert guarded(plain) is plain
-    assert guarded(plain, []) is plain
-    assert guarded(Small(SAYS)) is not plain
+    assert guard_model(plain) is plain
+    assert guard_model(plain, []) is plain
+    assert guard_model(Small(SAYS)) is not plain
     with pytest.raises(UnknownName, match="unknown guard 'repeat'; did you mean 'repeats'"):
-        guarded(plain, ["repeat"])
+        guard_model(plain, ["repeat"])
 
 
 def test_every_guard_that_is_named_for_a_model_exists():
     guard_lists = [known.guards for known in (*presets(), *catalogue().values()) if known.guards]
     assert guard_lists
     for guards in guard_lists:
-        guarded(FakeModel(SAYS), guards)
+        guard_model(FakeModel(SAYS), guards)
 
 
 def test_the_models_that_come_along_have_the_safety_net_or_are_asked_in_a_way_that_needs_none():
@@ -330,7 +330,7 @@ async def test_calls_that_a_client_runs_are_guarded_from_the_history_alone(on: b
 async def test_a_model_whose_first_call_is_constrained_is_guarded_all_the_same():
     model, engine = small_model(CALLING, CALLING, "It is mild.")
     request = Request((QUESTION,), policy="required_first_hop")
-    events = [event async for event in run(guarded(model), Functions(weather), request)]
+    events = [event async for event in run(guard_model(model), Functions(weather), request)]
     assert isinstance(events[-1], TurnEnded)
     assert [request.grammar is not None for request in engine.asked] == [True, False, False]
     assert [LINE in request.prompt.text for request in engine.asked] == [False, False, True]

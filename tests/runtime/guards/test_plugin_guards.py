@@ -13,7 +13,7 @@ from callsmith.core.values import Request
 from callsmith.models.presets import presets_in
 from callsmith.runtime.guards import guard
 from callsmith.runtime.guards.guard import Guard
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from tests.fakes import ASKED, FakeModel, says
 
 HERE = f"{__name__}:Loud"
@@ -28,7 +28,7 @@ class Loud(Guard):
 
 
 async def said(model: object, *guards: str) -> str:
-    events = [event async for event in guarded(model, guards).stream(ASKED)]  # pyright: ignore[reportArgumentType]
+    events = [event async for event in guard_model(model, guards).stream(ASKED)]  # pyright: ignore[reportArgumentType]
     return "".join(event.text for event in events if isinstance(event, Text))
 
 

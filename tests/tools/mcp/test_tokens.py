@@ -36,7 +36,7 @@ async def test_a_stored_login_is_read(tmp_path: Path):
     path = tmp_path / "plain.json"
     path.write_text(json.dumps(STORED))
     file = TokenFile(path, URL)
-    tokens, client = await file.get_tokens(), file.registered()
+    tokens, client = await file.get_tokens(), file.read_client()
     assert tokens is not None and (tokens.access_token, tokens.refresh_token) == ("secret", "again")
     assert client is not None and client.client_id == "me"
     context: Any = SimpleNamespace()
@@ -60,4 +60,4 @@ async def test_a_file_of_another_version_or_address_is_as_good_as_none(tmp_path:
     path = tmp_path / "plain.json"
     path.write_text(json.dumps({**STORED, **change}))
     file = TokenFile(path, URL)
-    assert await file.get_tokens() is None and file.registered() is None
+    assert await file.get_tokens() is None and file.read_client() is None

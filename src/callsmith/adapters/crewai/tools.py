@@ -14,7 +14,7 @@ from pydantic import PrivateAttr
 from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.frameworks.toolsets import CallableTool, Decide, arguments_class, callable_tools, foreign_tool
 from callsmith.core.errors import UsageError
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context
 from callsmith.core.schema import drop_titles
 from callsmith.core.values import Call, Result, Tool
@@ -92,5 +92,5 @@ def _is_async(tool: BaseTool) -> bool:
 
 def _read_output(tool: BaseTool, output: Any) -> Any:
     if isinstance(output, ToolFailure):
-        return failed(Call(sanitize_tool_name(tool.name)), "tool_error", output.message)
+        return make_failure(Call(sanitize_tool_name(tool.name)), "tool_error", output.message)
     return tool.format_output_for_agent(output)

@@ -12,7 +12,7 @@ from callsmith.core.types.field_checks import check_argument
 from callsmith.core.types.json_types import Json
 from callsmith.models.opening import Options, describe_model, open_model
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from callsmith.wire.openai.chat import read_request
 
 
@@ -46,7 +46,7 @@ class AskedModel:
         """
         chat = read_request(body)
         model = await asyncio.to_thread(self._open, chat.model)
-        events = guarded(model).stream(chat.request)
+        events = guard_model(model).stream(chat.request)
         if seconds is not None:
             events = with_deadline(events, asyncio.get_running_loop().time() + seconds)
         try:

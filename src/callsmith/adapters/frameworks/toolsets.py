@@ -13,7 +13,7 @@ from pydantic import BaseModel, ConfigDict, create_model
 from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.core.approval import ConfirmationRequired, Decision
 from callsmith.core.events import ConfirmationNeeded, ToolEvent, ToolFinished
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import check_schema
 from callsmith.core.types.field_checks import check_argument
@@ -62,16 +62,16 @@ class CallableTool:
         except ConfirmationRequired as asked:
             if decide is None:
                 reason = asked.needed.reason or call.name
-                return failed(call, "denied", f"{reason}: a person has to approve it, and nobody can be asked")
+                return make_failure(call, "denied", f"{reason}: a person has to approve it, and nobody can be asked")
             decision = await _ask_person(decide, asked.needed)
         try:
             return await self._result(call, decision)
         except ConfirmationRequired as changed:
-            return failed(call, "denied", str(changed))
+            return make_failure(call, "denied", str(changed))
 
     async def _result(self, call: Call, decision: Decision | None = None) -> Result:
         results = [event.result async for event in self.events(call, decision) if isinstance(event, ToolFinished)]
-        return results[0] if results else failed(call, "unavailable", f"{call.name} is run by somebody else")
+        return results[0] if results else make_failure(call, "unavailable", f"{call.name} is run by somebody else")
 
     def text(self, result: Result) -> str:
         """The result as the model reads it: cut where it is too long."""

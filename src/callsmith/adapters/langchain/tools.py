@@ -16,7 +16,7 @@ from callsmith.adapters.langchain.approvals import read_decisions, write_request
 from callsmith.core.approval import ConfirmationRequired, Decision
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ToolFinished, ToolProgress
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
@@ -71,7 +71,7 @@ class CallsmithTool(BaseTool):
             raise ToolException(str(changed)) from changed
 
     async def _follow(self, call: Call, decision: Decision | None) -> tuple[str, Any]:
-        result = failed(call, "unavailable", f"{call.name} is run by somebody else, and has no result here")
+        result = make_failure(call, "unavailable", f"{call.name} is run by somebody else, and has no result here")
         async for event in self._callable.events(call, decision):
             if isinstance(event, ToolProgress):
                 progress = {"text": event.text, "current": event.current, "total": event.total}
@@ -116,7 +116,7 @@ def _function(tool: BaseTool, on_artifact: Callable[[str, Any], None] | None) ->
         if on_artifact is not None and message.artifact is not None:
             on_artifact(tool.name, message.artifact)
         if message.status == "error":
-            return failed(Call(tool.name), "tool_error", message.text)
+            return make_failure(Call(tool.name), "tool_error", message.text)
         return message.content
 
     function = convert_to_openai_tool(tool)["function"]

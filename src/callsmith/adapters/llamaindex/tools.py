@@ -11,7 +11,7 @@ from llama_index.core.tools.types import adapt_to_async_tool
 from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.frameworks.toolsets import CallableTool, Decide, arguments_class, callable_tools, foreign_tool
 from callsmith.core.errors import UsageError
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
@@ -102,7 +102,7 @@ def _function(tool: BaseTool) -> Function:
 
     async def run(**arguments: Any) -> Any:
         output = await asynchronous.acall(**arguments)
-        return failed(Call(output.tool_name), "tool_error", output.content) if output.is_error else output.content
+        return make_failure(Call(output.tool_name), "tool_error", output.content) if output.is_error else output.content
 
     function = tool.metadata.to_openai_tool(skip_length_check=True)["function"]
     return foreign_tool(function["name"], function["description"], function["parameters"], run, "llamaindex")

@@ -130,7 +130,7 @@ class Authorizer:
         verified_authority = Authority(
             authority.subject, authority.via, authority.trust, token, trace_id, envelope.depth, unsigned.capabilities
         )
-        return verified_authority.narrowed(envelope.trust, envelope.capabilities)
+        return verified_authority.narrow(envelope.trust, envelope.capabilities)
 
     def authorize(self, authority: Authority, capability: str, version: Version, params: Mapping[str, Json]) -> None:
         """Count a call that is made with this authority; a BusError if its token does not allow it.

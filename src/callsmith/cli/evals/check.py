@@ -112,7 +112,7 @@ class _Progress:
             self._status.start()
 
     def found(self, finding: "Finding") -> None:
-        from callsmith.evals.check.report import MARKS, explained
+        from callsmith.evals.check.report import MARKS, explain
 
         assert self.report is not None
         if finding.dialect.name != self._dialect:
@@ -124,20 +124,20 @@ class _Progress:
         elif self._status is None:
             self._console.print(MARKS[finding.verdict], end="")
         elif finding.verdict == "wrong":
-            self._say(*explained(self.report, finding)[:2])
+            self._say(*explain(self.report, finding)[:2])
         if self._status is not None:
             done = len(self.report.findings)
             remaining = self.report.seconds / done * (len(self.report.planned) - done)
             self._status.update(f"{done} of {len(self.report.planned)}, about {_spell(remaining)} left; {finding.name}")
 
     def end(self, report: "CheckReport") -> None:
-        from callsmith.evals.check.report import explained, summary
+        from callsmith.evals.check.report import explain, summary
 
         if self._status is not None:
             self._status.stop()
         self._console.print("\n")
         for finding in report.of("wrong", "weak"):
-            self._say(*explained(report, finding))
+            self._say(*explain(report, finding))
             if self._verbose and finding.verdict == "wrong":
                 for exchange in finding.exchanges:
                     self._console.print(in_json(exchange, 2), markup=False)

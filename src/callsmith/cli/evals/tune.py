@@ -68,13 +68,13 @@ def tune(
     from callsmith.cli.evals.cases import find_cases, open_records
     from callsmith.cli.inputs.options import alias_of
     from callsmith.evals.run.runner import RunSettings
-    from callsmith.evals.scores.tuning import choose, expected, split
+    from callsmith.evals.scores.tuning import choose, list_expected, split
     from callsmith.models import Options
 
     names, name = _tool_prompts(prompts), alias_of(model)
     _refuse_remote(model)
     chosen = _sample(find_cases(cases, split_names(categories)), QUICK if quick and per_category is None else per_category)
-    expects = expected(chosen)
+    expects = list_expected(chosen)
     split(expects)
     settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(**engine, live=settings.concurrency, tool_prompt=names[0])

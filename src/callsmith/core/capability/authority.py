@@ -58,7 +58,7 @@ class Authority:
         """Whether a capability of this name is among those that may be called."""
         return "*" in self.capabilities or _fits(capability, self.capabilities)
 
-    def narrowed(self, trust: Trust, capabilities: tuple[str, ...]) -> "Authority":
+    def narrow(self, trust: Trust, capabilities: tuple[str, ...]) -> "Authority":
         """This authority, as far as such trust and such patterns go as well."""
         if trust == "self" and capabilities == EVERYTHING:
             return self

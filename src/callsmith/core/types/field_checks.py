@@ -62,11 +62,11 @@ def _exact_test(value: str, hint: Any, known: dict[str, Any]) -> str:
     if origin is Literal:
         return f"{value} in {inner!r}"
     if origin is tuple and isclass(inner[0]):  # mostly of none or one
-        kind = _named(inner[0], known)
+        kind = _add_name(inner[0], known)
         many = f"[*map(type, {value})].count({kind}) == len({value})"
         return f"type({value}) is tuple and (not {value} or type({value}[0]) is {kind} and (len({value}) == 1 or {many}))"
     if origin is tuple or origin is frozenset:
-        kinds = _named(frozenset(get_args(inner[0]) or inner), known)
+        kinds = _add_name(frozenset(get_args(inner[0]) or inner), known)
         return f"type({value}) is {origin.__name__} and {kinds}.issuperset(map(type, {value}))"
     if origin is Mapping:
         return f"type({value}) is dict" + ("" if inner[1] is Any else f" and not {value}")
@@ -76,10 +76,10 @@ def _exact_test(value: str, hint: Any, known: dict[str, Any]) -> str:
         return f"{value} is None"
     if hint is float:
         return f"(type({value}) is float or type({value}) is int)"
-    return f"type({value}) is {_named(hint, known)}"
+    return f"type({value}) is {_add_name(hint, known)}"
 
 
-def _named(thing: Any, known: dict[str, Any]) -> str:
+def _add_name(thing: Any, known: dict[str, Any]) -> str:
     """A name for a class in the compiled expression; a class that is only quoted yet matches nothing."""
     name = f"kind_{len(known)}"
     known[name] = thing

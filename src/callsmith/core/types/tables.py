@@ -77,7 +77,7 @@ class Table:
         return self.data.get(key)
 
     def text(self, key: str) -> str | None:
-        return self._typed(key, str)
+        return self._read_typed(key, str)
 
     def required_text(self, key: str) -> str:
         value = self.text(key)
@@ -92,7 +92,7 @@ class Table:
         return value
 
     def flag(self, key: str) -> bool | None:
-        return self._typed(key, bool)
+        return self._read_typed(key, bool)
 
     def integer(self, key: str, least: int | None = None, most: int | None = None) -> int | None:
         value = self.get(key)
@@ -126,7 +126,7 @@ class Table:
         return self.of(self.get(key), self.at(key))
 
     def array(self, key: str) -> list[Json] | None:
-        return self._typed(key, cast(type[list[Json]], list))
+        return self._read_typed(key, cast(type[list[Json]], list))
 
     def objects(self, key: str) -> Iterator[Self]:
         """The objects of an array."""
@@ -143,7 +143,7 @@ class Table:
                 raise self.error(f"{key}.{index}", f"expected a string, got {kind(item)}")
         return tuple(value or ())
 
-    def _typed(self, key: str, wanted: type[T]) -> T | None:
+    def _read_typed(self, key: str, wanted: type[T]) -> T | None:
         value = self.get(key)
         if value is not None and not isinstance(value, wanted):
             raise self.error(key, f"expected {_KINDS[wanted]}, got {kind(value)}")

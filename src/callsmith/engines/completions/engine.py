@@ -150,7 +150,7 @@ class CompletionsEngine:
             info,
             description=" ".join(filter(None, (info.description, f"behind {server.kind}"))),
             context=min((limit for limit in (info.context, context) if limit), default=None),
-            unenforced=self._unenforced,
+            unenforced=self._list_unenforced,
             is_enforcing=is_enforcing,
             write_grammar=self._write_grammar,
             logprobs=True,
@@ -233,7 +233,7 @@ class CompletionsEngine:
     def _write_grammar(self, grammar: Grammar) -> str:
         return json.dumps(self._constrain(grammar).body, ensure_ascii=False, indent=2)
 
-    def _unenforced(self, grammar: Grammar) -> Sequence[tuple[str, str]] | None:
+    def _list_unenforced(self, grammar: Grammar) -> Sequence[tuple[str, str]] | None:
         """What the server does not enforce of a grammar; None if it has refused it, or would."""
         fields = self._constrain(grammar)
         if self._refused.get(_digest(fields.body)) or _size(fields.body) > _LARGEST:

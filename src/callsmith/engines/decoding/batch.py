@@ -17,7 +17,7 @@ from typing import Final, Literal, Protocol, TypeAlias
 
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Usage
-from callsmith.engines.decoding.kv_cache import Cache, Memory, Slot, shared
+from callsmith.engines.decoding.kv_cache import Cache, Memory, Slot, count_shared
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.port import Finished, Piece
 
@@ -228,7 +228,7 @@ class Batch:
         for other in self.live:
             if other is entry or other.is_decoding or other.after or other.slot is None or other.job.salt != entry.job.salt:
                 continue
-            common = shared([*other.slot.tokens, *other.rest], entry.rest, len(entry.rest) - 1)
+            common = count_shared([*other.slot.tokens, *other.rest], entry.rest, len(entry.rest) - 1)
             if common > max(most, len(other.slot.tokens)):
                 best, most = (other, common), common
         return best

@@ -108,17 +108,17 @@ class TriggeredConstraint:
     def consume(self, token: int) -> None:
         if self._ready is None:
             self._tokens.append(token)
-            self._tail = (self._tail + self._vocabulary.marked(token))[-self._longest :]
+            self._tail = (self._tail + self._vocabulary.mark_special(token))[-self._longest :]
         elif self._taken:
             self._taken = False
         else:
             self._ready.consume(token)
 
-    def forced(self) -> list[int]:
-        return self._ready.forced() if self._ready else []
+    def find_forced(self) -> list[int]:
+        return self._ready.find_forced() if self._ready else []
 
     def _completes_trigger(self, token: int) -> bool:
-        tail = self._tail + self._vocabulary.marked(token)
+        tail = self._tail + self._vocabulary.mark_special(token)
         return any(trigger in tail for trigger in self._triggers)
 
 
@@ -230,7 +230,7 @@ class Compiler:
             raise _too_ambiguous(first.get_error())
         return self._compiled.put(lark, matcher)
 
-    def unchecked(self, relay: Relay) -> list[str]:
+    def list_unchecked(self, relay: Relay) -> list[str]:
         """The tools of the relay whose calls have not been compiled yet."""
         checked = self._relay(relay).checked
         return [name for name in relay.first if name not in checked]

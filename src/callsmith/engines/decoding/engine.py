@@ -239,7 +239,9 @@ class BatchEngine(ABC):
         tokens = job.tokens or self._tokenize(job)
         if self._closed:  # in the middle of it
             raise _closed_error()
-        job.tokens = tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.marked, job.salt)
+        job.tokens = (
+            tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.mark_special, job.salt)
+        )
         job.room = require_room(job.tokens, self._size)
         if job.grammar is None:
             return
@@ -247,7 +249,7 @@ class BatchEngine(ABC):
         job.constraint.add_done_callback(lambda _: self._wake.set())
         if isinstance(job.grammar, Relay):
             # Every tool is compiled before the answer begins, so that a schema that cannot be is reported in time.
-            unchecked = self._compiler.unchecked(job.grammar)
+            unchecked = self._compiler.list_unchecked(job.grammar)
             check = partial(self._compiler.check, job.grammar, cancellation=job.cancellation)
             job.checks = [self._compiling.submit(check, name) for name in unchecked]
 

@@ -88,7 +88,7 @@ class SavedSequences:
 
     def save(self, slot: Slot) -> None:
         """Keep a copy of the slot's sequence, unless it is short, or the beginning of one that is kept."""
-        known = [(item, shared(item.tokens, slot.tokens, len(slot.tokens))) for item in self.of(slot.salt)]
+        known = [(item, count_shared(item.tokens, slot.tokens, len(slot.tokens))) for item in self.of(slot.salt)]
         if len(slot.tokens) < _LEAST_SAVED or any(common == len(slot.tokens) for _, common in known):
             return
         for saved, common in known:
@@ -106,7 +106,9 @@ class SavedSequences:
 
     def longest(self, tokens: list[int], session: str, salt: str) -> tuple[SavedSequence | None, int]:
         """The one with the longest common prefix, among equals the session's own."""
-        candidates = [(shared(item.tokens, tokens, len(tokens) - 1), item.session == session, item) for item in self.of(salt)]
+        candidates = [
+            (count_shared(item.tokens, tokens, len(tokens) - 1), item.session == session, item) for item in self.of(salt)
+        ]
         common, _, best = max(candidates, key=lambda candidate: candidate[:2], default=(0, False, None))
         return best, common
 
@@ -153,9 +155,9 @@ class Cache:
         in both.
         """
         held = [item.tokens for item in chain(self._of(salt), self._saved_of(salt))]
-        best, most = tokens, max((shared(item, tokens, len(tokens) - 1) for item in held), default=0)
+        best, most = tokens, max((count_shared(item, tokens, len(tokens) - 1) for item in held), default=0)
         for item in held:
-            cached, known = aligned(item, tokens, token_bytes)
+            cached, known = align(item, tokens, token_bytes)
             if known > most:
                 best, most = [*item[:cached], *tokens[known:]], known
         return best
@@ -209,7 +211,7 @@ class Cache:
 
     def evict_until_free(self, cells: int) -> bool:
         """Evict parked slots until so many cells are free; false if that is not enough."""
-        for slot in self._parked():
+        for slot in self._list_parked():
             if self.free >= cells:
                 break
             self._evict(slot)
@@ -219,7 +221,7 @@ class Cache:
         """A parked slot with a tail to decode for which enough cells are free."""
         return next((slot for slot in reversed(self._slots) if slot.tail and len(slot.tail) <= self.free), None)
 
-    def _parked(self) -> list[Slot]:
+    def _list_parked(self) -> list[Slot]:
         """The slots that are not live, in the order of eviction: without a session first, the least recently used first."""
         return sorted((slot for slot in self._slots if not slot.live), key=lambda slot: slot.session != "")
 
@@ -233,7 +235,7 @@ class Cache:
         return self._saved.of(salt) if self._saved else ()
 
     def _take(self, tokens: list[int], session: str, salt: str) -> Slot:
-        if slot := self._loaded(tokens, session, salt):
+        if slot := self._load(tokens, session, salt):
             return slot
         source, common = self._longest(tokens, session, salt)
         if source is None:
@@ -252,7 +254,7 @@ class Cache:
         self._cut(target, common)
         return target
 
-    def _loaded(self, tokens: list[int], session: str, salt: str) -> Slot | None:
+    def _load(self, tokens: list[int], session: str, salt: str) -> Slot | None:
         """A slot with a saved sequence whose common prefix is longer, if it is worth it and there is room."""
         best, known = self._saved.longest(tokens, session, salt) if self._saved else (None, 0)
         if self._saved is None or best is None or known < self._longest(tokens, session, salt)[1] + _LEAST_SAVED:
@@ -271,7 +273,7 @@ class Cache:
     def _evict_idle(self) -> None:
         """Evict the slots that are not used, up to some cells: what is decoded is compared with them too."""
         live = self._live_cells()
-        for slot in self._parked():
+        for slot in self._list_parked():
             if len(self._holders) - len(live) <= _IDLE_CELLS:
                 return
             if not live.issuperset(slot.cells):
@@ -289,7 +291,7 @@ class Cache:
                 self._evict(slot)
         if reused is None or reused.live:
             return self._empty()
-        common = min(shared(reused.tokens, tokens, len(tokens) - 1), reused.whole) if reused.salt == salt else 0
+        common = min(count_shared(reused.tokens, tokens, len(tokens) - 1), reused.whole) if reused.salt == salt else 0
         self._cut(reused, common // self._memory.slice * self._memory.slice)
         return reused
 
@@ -297,14 +299,14 @@ class Cache:
         """The slot with the longest common prefix; among equals the session's own, a parked one, the most recently used."""
         best, most = None, 0
         for slot in self._of(salt):
-            common = shared(slot.tokens, tokens, len(tokens) - 1)  # the last one must be decoded: its logits are wanted
+            common = count_shared(slot.tokens, tokens, len(tokens) - 1)  # the last one must be decoded: its logits are wanted
             if common > most or (best and common == most > 0 and _rank(slot, session) >= _rank(best, session)):
                 best, most = slot, common
         return best, most
 
     def _empty(self, keep: Slot | None = None) -> Slot:
         """An empty slot; if there is none, the parked one to evict first, `keep` only if it is the only one."""
-        parked = self._parked()
+        parked = self._list_parked()
         slot = next((slot for slot in parked if not slot.tokens), None)
         slot = slot or next((slot for slot in parked if slot is not keep), None) or parked[0]
         if slot is not keep:
@@ -330,7 +332,7 @@ def _rank(slot: Slot, session: str) -> tuple[bool, bool, int]:
     return slot.session == session, not slot.live, -len(slot.tokens)
 
 
-def shared(cached: list[int], wanted: list[int], most: int) -> int:
+def count_shared(cached: list[int], wanted: list[int], most: int) -> int:
     """The length of the common prefix, at most `most`."""
     low, high = 0, min(len(cached), len(wanted), most)
     while low < high:  # comparing slices is quick, token by token is not
@@ -342,13 +344,13 @@ def shared(cached: list[int], wanted: list[int], most: int) -> int:
     return low
 
 
-def aligned(cached: list[int], wanted: list[int], token_bytes: Callable[[int], bytes]) -> tuple[int, int]:
+def align(cached: list[int], wanted: list[int], token_bytes: Callable[[int], bytes]) -> tuple[int, int]:
     """How many tokens the common text prefix has in each list, up to the last place where a token ends in both.
 
     The last token wanted is left out.
     """
     most = len(wanted) - 1
-    one = two = shared(cached, wanted, most)
+    one = two = count_shared(cached, wanted, most)
     best = one, two
     left, right = b"", b""  # the text that only one of them has so far
     while True:

@@ -48,11 +48,11 @@ class Constraint:
 
     def restrict(self, logits: Logits) -> None:
         """Mask, in place, the logits of every token that the grammar does not allow here."""
-        np.copyto(logits, np.float32(-np.inf), where=~self._allowed())
+        np.copyto(logits, np.float32(-np.inf), where=~self._unpack_mask())
 
     def tokens(self) -> NDArray[np.intp]:
         """All tokens the grammar allows here."""
-        return np.flatnonzero(self._allowed())
+        return np.flatnonzero(self._unpack_mask())
 
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Which of these tokens the grammar allows here. A few are tested one by one, which is cheaper than a mask."""
@@ -65,7 +65,7 @@ class Constraint:
         self._fill()
         return (self._mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1 == 1
 
-    def _allowed(self) -> NDArray[np.bool_]:
+    def _unpack_mask(self) -> NDArray[np.bool_]:
         self._fill()
         return np.unpackbits(self._mask.view(np.uint8), count=self._width, bitorder="little").view(np.bool_)
 
@@ -99,7 +99,7 @@ class Constraint:
         forced = self._forced
         self._forced = forced[1:] or None if forced and forced[0] == token else None
 
-    def forced(self) -> list[int]:
+    def find_forced(self) -> list[int]:
         """The tokens that must come next, as far as there is no choice. They are not consumed yet."""
         return [*self._find_forced()]
 

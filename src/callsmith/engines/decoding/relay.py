@@ -160,17 +160,17 @@ class RelayConstraint:
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         return self._stage.among(tokens)
 
-    def forced(self) -> list[int]:
+    def find_forced(self) -> list[int]:
         """The tokens that must come next. The end of one grammar is not the end of the answer."""
-        tokens = self._stage.forced()
+        tokens = self._stage.find_forced()
         return list(takewhile(lambda token: token not in self._ends, tokens)) if tokens else tokens
 
     def consume(self, token: int) -> None:
         self._stage.consume(token)
-        self._advance(self._vocabulary.marked(token))
+        self._advance(self._vocabulary.mark_special(token))
 
     def admits(self, token: int) -> bool:
-        token_bytes = self._vocabulary.marked(token)
+        token_bytes = self._vocabulary.mark_special(token)
         if self._step == "text" and (match := self._plan.trigger.search(self._written + token_bytes)):
             return self._stage.admits(token) and self._start_calls(token, token_bytes, match.start())
         if not self._stage.admits(token):

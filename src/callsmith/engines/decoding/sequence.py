@@ -282,7 +282,9 @@ class Sequence:
         pieces: list[Piece] = []
         if self.finished or not self._constraint or not self._fast_forward:
             return pieces
-        while not self.finished and (tokens := self._constraint.forced()):  # again: a relay may have changed to another grammar
+        while not self.finished and (
+            tokens := self._constraint.find_forced()
+        ):  # again: a relay may have changed to another grammar
             for token in tokens:
                 if self._is_end(token):
                     self.finished = "stop"

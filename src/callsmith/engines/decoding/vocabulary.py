@@ -155,7 +155,7 @@ class Vocabulary(ABC):
         ranks = (next((rank for pattern, rank in steps if pattern.fullmatch(token_bytes)), 0) for token_bytes in self.says)
         return np.fromiter(ranks, np.float32, self.size)
 
-    def marked(self, token: int) -> bytes:
+    def mark_special(self, token: int) -> bytes:
         """The bytes of a token; those of a special one are marked by a leading byte that no text has."""
         return b"\xff" + self.says[token] if token in self.special else self.says[token]
 

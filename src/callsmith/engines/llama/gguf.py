@@ -107,7 +107,7 @@ class GgufVocabulary(Vocabulary):
         kind: Any = llguidance.LLTokenizer  # whose type stubs leave this constructor out
         ends = sorted(self.ends & self.special.keys(), key=lambda token: (token != self.eos, token))
         return kind.from_llamacpp(
-            tokens=[self.marked(token) for token in range(self.size)],
+            tokens=[self.mark_special(token) for token in range(self.size)],
             vocab_ptr=self.pointer,
             tokenize_fptr=self.cached_tokenize.address,
             eos_token=ends or [self.eos],

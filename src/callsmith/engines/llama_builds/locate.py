@@ -47,10 +47,10 @@ class Proof:
 
 def proof_of(build: Build, machine: Machine) -> Proof:
     """The remembered outcome for this machine; the build is tried now if there is none."""
-    return remembered(build, machine) or prove(build, build.folder, machine)
+    return find_proof(build, machine) or prove(build, build.folder, machine)
 
 
-def remembered(build: Build, machine: Machine) -> Proof | None:
+def find_proof(build: Build, machine: Machine) -> Proof | None:
     """The outcome that was found on this machine before."""
     try:
         saved = json.loads(_file(build, machine).read_text("utf-8"))
@@ -188,7 +188,7 @@ def unused_gpu(machine: Machine, builds: tuple[Build, ...] = BUILDS) -> str:
 
 def failure_of(build: Build, machine: Machine) -> str:
     """Why a build that was tried on this machine does not work here; empty if it does, or was never tried."""
-    proof = remembered(build, machine)
+    proof = find_proof(build, machine)
     return "" if proof is None or proof.ok else f"does not work here: {proof.message}"
 
 

@@ -131,15 +131,15 @@ def _function(name: str, parameters: Mapping[str, Json]) -> dict[str, Any]:
         "name": name,
         "parameters": {
             "type": "dict",
-            "properties": {key: _typed(schema) for key, schema in properties.items()},
+            "properties": {key: _rename_types(schema) for key, schema in properties.items()},
             "required": parameters.get("required") or [],
         },
     }
 
 
-def _typed(schema: Mapping[str, Any]) -> dict[str, Any]:
+def _rename_types(schema: Mapping[str, Any]) -> dict[str, Any]:
     kind = schema.get("type", "any")
     typed: dict[str, Any] = {"type": _NAMES.get(kind, kind) if isinstance(kind, str) else "any"}
     if typed["type"] == "array":
-        typed["items"] = _typed(schema.get("items") or {})
+        typed["items"] = _rename_types(schema.get("items") or {})
     return typed

@@ -170,7 +170,7 @@ class ProbeContext:
             if not kinds or kind in kinds:
                 raise Wrong(what)
 
-    def required(self, answer: Answer) -> ReceivedCall:
+    def require_call(self, answer: Answer) -> ReceivedCall:
         """The first call of an answer that must have one, unless it was cut before."""
         begun = answer.thoughts or _is_open_object(answer.text) or self.is_cut_in_call(answer)
         if not answer.calls and answer.finish == "length" and begun:
@@ -179,9 +179,9 @@ class ProbeContext:
         self.need(answer.calls, f"a call was required, and there is none but the text {answer.text[:100]!r}{cut}")
         return answer.calls[0]
 
-    def forced(self, answer: Answer, tool: Tool) -> ReceivedCall:
+    def require_fitting_call(self, answer: Answer, tool: Tool) -> ReceivedCall:
         """The one call of a tool that had to be called, with arguments that fit."""
-        call = self.required(answer)
+        call = self.require_call(answer)
         self.need(call.name == tool.name, f"a call of {tool.name} was required, and {call.name} is called")
         if answer.finish == "length":
             raise ModelFault("the call was not finished within the tokens that it had")

@@ -46,7 +46,7 @@ def _count(findings: list[Finding]) -> str:
     return ", ".join(parts)
 
 
-def explained(report: CheckReport, finding: Finding) -> list[str]:
+def explain(report: CheckReport, finding: Finding) -> list[str]:
     """What is wrong, how often if it was tried several times, and what can be done about it."""
     tried = sum(finding.counts.values())
     often = f" ({finding.counts[finding.verdict]} of {tried} times)" if tried > 1 else ""
@@ -132,7 +132,7 @@ def as_junit(report: CheckReport) -> str:
             finding.seconds,
             kind,
             finding.reason,
-            "\n".join(explained(report, finding)) if kind == "failure" else "",
+            "\n".join(explain(report, finding)) if kind == "failure" else "",
         )
     for name in report.not_asked:
         add(name, 0.0, "error", f"not asked: {report.stopped}")

@@ -9,7 +9,7 @@ from callsmith.evals.bfcl.checker import BfclVerdict, Checker
 from callsmith.evals.cases.case import Case, World
 from callsmith.evals.run.ask import CaseAnswer, ask
 from callsmith.evals.run.setup import Setup, offered_tools
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 
 MOST_STEPS: Final = 20  # answers with calls in one turn, as the benchmark has it
 _numbers = count(1)
@@ -19,7 +19,7 @@ class CaseConversation:
     """Holds the conversation of a case with a model: it is asked until it calls nothing, and then told the next turn."""
 
     def __init__(self, model: Model, setup: Setup, checker: Checker, sampling: Sampling) -> None:
-        self._model = guarded(model, () if setup.guards is False else None)
+        self._model = guard_model(model, () if setup.guards is False else None)
         self._opened = model
         self._setup = setup
         self._checker = checker

@@ -96,7 +96,7 @@ class Tuning:
         }
 
 
-def expected(cases: Iterable[Case]) -> dict[str, Expect]:
+def list_expected(cases: Iterable[Case]) -> dict[str, Expect]:
     """What is right in each case."""
     return {case.id: case.expect for case in cases}
 

@@ -15,17 +15,17 @@ THINKS = Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True)
 D = "｜DSML｜"
 
 
-def _marked(body: Nodes, between: str) -> Calls:
+def _make_calls(body: Nodes, between: str) -> Calls:
     return Calls(
         "<｜tool▁call▁begin｜>", *body, "<｜tool▁call▁end｜>",
         open=("<｜tool▁calls▁begin｜>",), between=between, close=("<｜tool▁calls▁end｜>",),
     )  # fmt: skip
 
 
-FENCED = _marked(("function<｜tool▁sep｜>", NAME, "\n```json\n", ARGS, "\n```"), "\n")
+FENCED = _make_calls(("function<｜tool▁sep｜>", NAME, "\n```json\n", ARGS, "\n```"), "\n")
 FUNCTION = opt("function<｜tool▁sep｜>", write=False)
-PLAIN = _marked((FUNCTION, NAME, "<｜tool▁sep｜>", ARGS), "")
-LOOSE = _marked((FUNCTION, NAME, opt("<｜tool▁sep｜>"), ARGS), "")
+PLAIN = _make_calls((FUNCTION, NAME, "<｜tool▁sep｜>", ARGS), "")
+LOOSE = _make_calls((FUNCTION, NAME, opt("<｜tool▁sep｜>"), ARGS), "")
 
 
 def _dsml(*sections: str) -> Calls:

@@ -7,7 +7,7 @@
 from callsmith.formats.algebra import ARGS, NAME, Calls, Format, Notation, Thinks, opt
 
 
-def _relaxed(quote: str) -> Notation:
+def _make_notation(quote: str) -> Notation:
     return Notation(quotes=(quote,), bare_keys=True, escapes=False, item_separator=",", key_separator=":")
 
 
@@ -16,8 +16,8 @@ GEMMA4 = Format(
     aliases=("gemma",),
     parts=(
         Thinks(("<|channel>", opt("thought\n")), "<channel|>"),
-        Calls("<|tool_call>", "call:", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
-        Calls("<|tool_call>", NAME, ARGS, "<tool_call|>", values=_relaxed('<|"|>')),
+        Calls("<|tool_call>", "call:", NAME, ARGS, "<tool_call|>", values=_make_notation('<|"|>')),
+        Calls("<|tool_call>", NAME, ARGS, "<tool_call|>", values=_make_notation('<|"|>')),
     ),
     drop=(
         "<turn|>",
@@ -27,6 +27,6 @@ GEMMA4 = Format(
 )
 FUNCTIONGEMMA = Format(
     name="functiongemma",
-    parts=(Calls("<start_function_call>", "call:", NAME, ARGS, "<end_function_call>", values=_relaxed("<escape>")),),
+    parts=(Calls("<start_function_call>", "call:", NAME, ARGS, "<end_function_call>", values=_make_notation("<escape>")),),
     drop=("<start_function_response>",),
 )

@@ -36,7 +36,7 @@ STEP3 = Format(
 )  # fmt: skip
 
 
-def _named(tag: str) -> OneOf:
+def _make_tag(tag: str) -> OneOf:
     """MiniCPM's tags: either quote, and the space as it is, as its tokenizer's byte, or lost."""
     return any_(*(f"<{tag}{space}name={quote}" for space in (" ", "Ġ", "") for quote in "\"'"))
 
@@ -46,8 +46,8 @@ MINICPM5 = Format(
     parts=(
         Thinks("<think>\n", "\n</think>\n\n", ended_by_calls=True),
         Calls(
-            _named("function"), NAME, any_('">', '"/>', '" />', "'>", "'/>", "' />"),
-            each(_named("param"), KEY, any_('">', "'>"), VALUE, "</param>"), "</function>",
+            _make_tag("function"), NAME, any_('">', '"/>', '" />', "'>", "'/>", "' />"),
+            each(_make_tag("param"), KEY, any_('">', "'>"), VALUE, "</param>"), "</function>",
             between="\n", values=Raw(cdata=True),
         ),
     ),

@@ -68,7 +68,7 @@ def take_apart(pattern: str, where: str) -> ParsedPattern:
     parser = _PatternParser(pattern, where)
     ways = parser.ways()
     if parser.at < len(pattern):
-        raise parser.refused(pattern[parser.at :])
+        raise parser.make_error(pattern[parser.at :])
     return ParsedPattern(ways, where, parser.types)
 
 
@@ -122,7 +122,7 @@ class _PatternParser:
         self.at = 0
         self.types: tuple[str, ...] = ()
 
-    def refused(self, what: str) -> UsageError:
+    def make_error(self, what: str) -> UsageError:
         return UsageError(f"{self.where}: {what!r} in the expression {self.pattern!r} cannot be expressed", field=self.where)
 
     def ways(self) -> tuple[tuple[Item, ...], ...]:
@@ -151,7 +151,7 @@ class _PatternParser:
             literal = self._character()
             if repeated := self._repeat():
                 if repeated != "?":
-                    raise self.refused(literal + repeated)
+                    raise self.make_error(literal + repeated)
                 yield Choices(((literal,),), optional=True)
             else:
                 yield literal
@@ -182,13 +182,13 @@ class _PatternParser:
             return self._character()
         self.at = _end_of_class(self.pattern, start)
         if not self._repeat():
-            raise self.refused(self.pattern[start : self.at])
+            raise self.make_error(self.pattern[start : self.at])
         return Hole.SKIP
 
     def _group(self) -> Item:
         start = self.at
         if match := re.compile(r"\(\?P?<(\w+)>").match(self.pattern, start):
-            return self._named(match)
+            return self._parse_named(match)
         if match := re.compile(r"\(\?[=!<]").match(self.pattern, start):
             inner = self._inside(start)
             if not self.pattern.startswith("(?=", start):
@@ -199,13 +199,13 @@ class _PatternParser:
         self.at += 1
         repeated = self._repeat()
         if repeated not in ("", "?"):
-            raise self.refused(self.pattern[start : self.at])
+            raise self.make_error(self.pattern[start : self.at])
         return Choices(ways, optional=bool(repeated))
 
-    def _named(self, match: "re.Match[str]") -> Item:
+    def _parse_named(self, match: "re.Match[str]") -> Item:
         name = match[1]
         if name not in GROUPS:
-            raise self.refused(f"the group {name}")
+            raise self.make_error(f"the group {name}")
         inner = self._inside(match.start()).partition(">")[2]
         if name == "type":
             self.types = tuple(re.findall(r"\w+", inner))

@@ -187,7 +187,7 @@ def _read_calls(field: _Field) -> Calls:
         return Calls(*body, open=(*section, *opener, "["), between=", ", close=("]", *closer, *end))
     if wrapped := _envelope(opener, body, closer):
         return Calls(*wrapped, open=section, between=between, close=end)
-    item = (*opener, *body, *_unclosed(opener, closer, body), *closer)
+    item = (*opener, *body, *_list_unclosed(opener, closer, body), *closer)
     return Calls(*item, open=section, between=between, close=end, values=values)
 
 
@@ -265,7 +265,7 @@ def _envelope(opener: Nodes, body: Nodes, closer: Nodes) -> Nodes:
     return tuple(node for node in literals if node != "")
 
 
-def _unclosed(opener: Nodes, closer: Nodes, body: Nodes) -> Nodes:
+def _list_unclosed(opener: Nodes, closer: Nodes, body: Nodes) -> Nodes:
     """The closing tags of elements that the opener opens and the closer does not close: text that the template skips."""
     if not any(isinstance(node, Each) for node in body):
         return ()

@@ -59,7 +59,7 @@ def format_to_response_template(format: Format, start_anchor: str, end: str = ""
         fields["reasoning_content"] = _reasoning(thinks, calls.opener(captures=False))
     fields["tool_calls"] = calls.field()
     ends = [pattern_of(nodes_of(marker)) for part in says for marker in (part.open, part.close) if marker]
-    ends += [*calls.optional_ends(), *(_escape(marker.strip()) + r"\s*" for marker in (*_dropped(format), end) if marker)]
+    ends += [*calls.optional_ends(), *(_escape(marker.strip()) + r"\s*" for marker in (*_list_dropped(format), end) if marker)]
     # Markers around text close it and open it again: its pieces are joined.
     close = {"close_pattern": "|".join(dict.fromkeys(ends))} if ends else {}
     fields["content"] = {**close, "repeats": True, "join": ""}
@@ -67,7 +67,7 @@ def format_to_response_template(format: Format, start_anchor: str, end: str = ""
     return ResponseTemplate(template, (*calls.lost, *_lost(format)))
 
 
-def _dropped(format: Format) -> list[str]:
+def _list_dropped(format: Format) -> list[str]:
     """The markers that mean nothing by themselves, without words and without those that begin another marker."""
     known = compile_markers(format).text_stops.texts
     return [
@@ -81,7 +81,7 @@ def _lost(format: Format) -> Iterable[str]:
         yield f"{more} more spelling{'s' * (more > 1)} of calls, which callsmith reads too"
     if any(isinstance(part, Quotes) for part in format.parts):
         yield "quoted text, in which nothing is a call"
-    if words := [marker.strip() for marker in format.drop if marker not in _dropped(format)]:
+    if words := [marker.strip() for marker in format.drop if marker not in _list_dropped(format)]:
         yield f"that {', '.join(map(repr, words))} alone means nothing"
     if format.ids:
         yield f"the pattern of call ids, {format.ids}"

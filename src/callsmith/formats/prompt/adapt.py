@@ -133,7 +133,7 @@ def _system_first(conversation: TemplateInput) -> TemplateInput:
     return replace(conversation, messages=system + others)
 
 
-def _neighbours_merged(conversation: TemplateInput) -> TemplateInput:
+def _merge_neighbours(conversation: TemplateInput) -> TemplateInput:
     """Merge neighbouring messages of one role, for templates that demand alternating roles."""
     messages: list[JsonObject] = []
     for message in conversation.messages:
@@ -229,7 +229,7 @@ ADAPTATIONS = (
     Adaptation("empty answers left out", _empty_answers_left_out),
     Adaptation("the user first", _user_first),
     Adaptation("an answer before the user goes on", _answer_before_user),
-    Adaptation("neighbours of one role merged", _neighbours_merged),
+    Adaptation("neighbours of one role merged", _merge_neighbours),
     Adaptation("one call a message", _one_call_a_message),
     Adaptation("arguments as JSON text", _arguments_as_text),
     Adaptation("bare calls", _bare_calls),

@@ -19,7 +19,7 @@ from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEv
 from callsmith.core.types.field_checks import check_argument, check_items
 from callsmith.core.values import Call, Tool
 from callsmith.formats.algebra import Calls, Format, Obj, Part, Quotes, Says, Thinks, first_literals, is_strong, nodes_of
-from callsmith.formats.detector import detected, events_of
+from callsmith.formats.detector import events_of, run_detectors
 from callsmith.formats.reader.call import CallReader
 from callsmith.formats.reader.literals import LiteralReader
 from callsmith.formats.reader.markers import (
@@ -115,7 +115,7 @@ class Reader:
         next(self._coroutine, None)
         if self._holds and not self._index:
             self._flush()
-            self._events = detected(self._markers.format.detectors, self._events, self._call.tools.values())
+            self._events = run_detectors(self._markers.format.detectors, self._events, self._call.tools.values())
             self._index = sum(isinstance(event, CallReady) for event in self._events)
         self._holds = False
         if self._recovers and not self._index and self._thoughts:

@@ -124,10 +124,10 @@ class _RegexParser:
     def sequence(self) -> Regex:
         items: list[Regex] = []
         while self.peek() not in ("", "|", ")"):
-            items.append(self.counted(self.atom()))
+            items.append(self.parse_count(self.atom()))
         return items[0] if len(items) == 1 else Cat(tuple(items))
 
-    def counted(self, item: Regex) -> Regex:
+    def parse_count(self, item: Regex) -> Regex:
         char = self.peek()
         if char in ("*", "+", "?") and char:
             self.at += 1
@@ -145,7 +145,7 @@ class _RegexParser:
         if self.take("+"):
             raise UnsupportedRegex("a possessive repetition")
         self.take("?")  # lazy or greedy: the same texts match
-        return self.counted(Repeat(item, least, most))
+        return self.parse_count(Repeat(item, least, most))
 
     def atom(self) -> Regex:
         char = self.peek()
@@ -190,10 +190,10 @@ class _RegexParser:
             raise UnsupportedRegex("a word boundary" if char in "bB" else f"\\{char}")
         if char in "123456789k" and char:
             raise UnsupportedRegex("a back reference")
-        chars_or_code = self.escaped()
+        chars_or_code = self.parse_escape()
         return CharSet(chars_or_code if isinstance(chars_or_code, tuple) else ((chars_or_code, chars_or_code),))
 
-    def escaped(self) -> int | Ranges:
+    def parse_escape(self) -> int | Ranges:
         """The character or class after a backslash."""
         char = self.peek()
         if not char:
@@ -246,7 +246,7 @@ class _RegexParser:
         if self.peek() == "b":
             self.at += 1
             return 8
-        return self.escaped()
+        return self.parse_escape()
 
 
 # --- properties and rewriting of expressions ----------------------------------------------------------------------------------

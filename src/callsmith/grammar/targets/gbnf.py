@@ -231,7 +231,7 @@ class _GbnfEmitter:
             return _either(self.node(item) for item in node.items)
         return self.node(node) or '""'
 
-    def made(self, body: str) -> str:
+    def add_rule(self, body: str) -> str:
         return self.lines.setdefault(body, f"x{len(self.lines)}")
 
     def node(self, node: Node) -> str:
@@ -243,7 +243,7 @@ class _GbnfEmitter:
             case Alt():
                 return _group([self.node(item) for item in node.items])
             case Many():
-                return self.repeated(self.node(node.item), node.least, node.most)
+                return self.repeat(self.node(node.item), node.least, node.most)
             case Ref():
                 return self.names[node.name]
             case Pattern():
@@ -274,33 +274,33 @@ class _GbnfEmitter:
             case Or():
                 return _group([self.tree(item) for item in tree.items])
             case Repeat():
-                return self.repeated(self.tree(tree.item), tree.least, tree.most)
+                return self.repeat(self.tree(tree.item), tree.least, tree.most)
             case Anchor():
                 return self.tree(match_whole_text(tree))
             case _:
                 assert_never(tree)
 
-    def repeated(self, item: str, least: int, most: int | None) -> str:
+    def repeat(self, item: str, least: int, most: int | None) -> str:
         """A repetition; a high count is split into steps, because the engine counts only so far."""
         if not item or most == 0:
             return ""
         if not _REPEATABLE.fullmatch(item):
-            item = self.made(item[1:-1] if item.startswith("(") and _closes_last(item) else item)
+            item = self.add_rule(item[1:-1] if item.startswith("(") and _closes_last(item) else item)
         if (most or least) <= _MAX_REPEAT:
             return item + count_text(least, most)
-        step = self.made(item + count_text(_MAX_REPEAT, _MAX_REPEAT))
+        step = self.add_rule(item + count_text(_MAX_REPEAT, _MAX_REPEAT))
         out: list[str] = []
         if least:
             steps, rest = divmod(least, _MAX_REPEAT)
-            out += [self.repeated(step, steps, steps), self.repeated(item, rest, rest)]
+            out += [self.repeat(step, steps, steps), self.repeat(item, rest, rest)]
         if most is None:
             out.append(item + "*")
         elif (optional := most - least) <= _MAX_REPEAT:
-            out.append(self.repeated(item, 0, optional))
+            out.append(self.repeat(item, 0, optional))
         else:
             steps, rest = divmod(optional, _MAX_REPEAT)
-            out.append(self.repeated(step, 0, steps - 1))
-            out += [self.repeated(item, 0, _MAX_REPEAT), self.repeated(item, 0, rest)]
+            out.append(self.repeat(step, 0, steps - 1))
+            out += [self.repeat(item, 0, _MAX_REPEAT), self.repeat(item, 0, rest)]
         return " ".join(filter(None, out))
 
 

@@ -78,7 +78,7 @@ class _Compiler:
             return _one_of(map(self.node, ways))
         if "enum" in schema:
             return _one_of(map(self._literal, schema["enum"]))
-        return _one_of(self._typed(schema, kind) for kind in _TYPES if kind in schema.distinct_types)
+        return _one_of(self._compile_type(schema, kind) for kind in _TYPES if kind in schema.distinct_types)
 
     def _ways(self, schema: NormalSchema, seen: set[str]) -> Iterator[NormalSchema]:
         """The alternatives of the schema, references followed, each once: a rule may not begin with itself."""
@@ -92,7 +92,7 @@ class _Compiler:
         else:
             yield schema
 
-    def _typed(self, schema: NormalSchema, kind: str) -> Node:
+    def _compile_type(self, schema: NormalSchema, kind: str) -> Node:
         match kind:
             case "string":
                 return self._string(schema)

@@ -106,13 +106,13 @@ def number_in(low: Bound | None, high: Bound | None, *, whole: bool) -> Regex | 
     if low is None and high is None:
         return parse(INTEGER if whole else NUMBER)
     if not whole and all(bound is None or bound.value == 0 for bound in (low, high)) and (low is None or high is None):
-        return parse(_signed(low, high))
+        return parse(_write_signed(low, high))
     sides = [to_automaton(parse(_at_least(bound, whole=whole))) for bound in (low,) if bound]
     sides += [to_automaton(parse(_at_most(bound, whole=whole))) for bound in (high,) if bound]
     return sides[0] if len(sides) == 1 else sides[0] & sides[1]
 
 
-def _signed(low: Bound | None, high: Bound | None) -> str:
+def _write_signed(low: Bound | None, high: Bound | None) -> str:
     """The numbers on one side of zero."""
     bound, sign = (low, "") if low is not None else (high, "-")
     assert bound is not None

@@ -54,7 +54,7 @@ class _LarkEmitter:
         any_order = [f"{name}: {body}" for name, body in self.any_order.items()]
         return "\n".join((*rules, *any_order, *definitions)) + "\n"
 
-    def made(self, body: str, *, terminal: bool) -> str:
+    def add_rule(self, body: str, *, terminal: bool) -> str:
         """Add a rule or terminal and return its name; `body` is what follows the name, and `SELF` in it stands for the name."""
         return self.lines.setdefault(body, f"{'T' if terminal else 'x'}{len(self.lines)}")
 
@@ -79,9 +79,9 @@ class _LarkEmitter:
             case Until():
                 return self.until(node)
             case FreeText():
-                return self.made(f": /{ANYTHING}/{self.excluding(node.stops)}", terminal=True)
+                return self.add_rule(f": /{ANYTHING}/{self.excluding(node.stops)}", terminal=True)
             case UserGrammar():
-                return self.made(f": %lark {{\n{node.lark}\n}}", terminal=False)
+                return self.add_rule(f": %lark {{\n{node.lark}\n}}", terminal=False)
 
     def inner(self, node: Node) -> str:
         """A node inside a sequence: alternatives in brackets, nothing as an empty text."""
@@ -105,7 +105,7 @@ class _LarkEmitter:
         if parts is None:
             style = {"whitespace_flexible": False, "item_separator": node.item_separator, "key_separator": node.key_separator}
             directive = {**for_llguidance(node.schema), "x-guidance": style}
-            return self.made(f": %json {json.dumps(directive, ensure_ascii=False)}", terminal=False)
+            return self.add_rule(f": %json {json.dumps(directive, ensure_ascii=False)}", terminal=False)
         known = repr(node)  # a value that contains itself refers to its own rule
         if known not in self.values:
             name = self.values[known] = f"v{len(self.values)}"
@@ -113,7 +113,7 @@ class _LarkEmitter:
         return self.values[known]
 
     def record(self, node: Record) -> str:
-        members = [self.made(f": {self.node(item)}", terminal=False) for item in node.items]
+        members = [self.add_rule(f": {self.node(item)}", terminal=False) for item in node.items]
         separator = f"{_quoted(node.separator)} " if node.separator else ""
         if all(node.required[:-1]) or len(members) > _BITS:
             return self.in_order(members, node.required, separator)
@@ -126,11 +126,11 @@ class _LarkEmitter:
         ]
         ways = [f"{separator}{members[place]} {SELF}::set_bit({place}) %if {conditions[place]}" for place in places]
         last = max((place for place in places if node.required[place]), default=None)
-        more = self.made(f'::_: "" %if {"true" if last is None else f"bit_set({last})"} | {" | ".join(ways)}', terminal=False)
+        more = self.add_rule(f'::_: "" %if {"true" if last is None else f"bit_set({last})"} | {" | ".join(ways)}', terminal=False)
         if not separator:
             return f"{more}::0"
         first = [f"{members[place]} {more}::{1 << place}" for place in places if before[place] is None]
-        return self.made(f": {' | '.join(first if last is not None else [*first, EMPTY])}", terminal=False)
+        return self.add_rule(f": {' | '.join(first if last is not None else [*first, EMPTY])}", terminal=False)
 
     def in_order(self, members: Sequence[str], required: Sequence[bool], separator: str) -> str:
         """Members in the given order, with two rules each: one for the first member written, one for a later one."""
@@ -139,7 +139,7 @@ class _LarkEmitter:
             led = f": {member} {after}", f": {separator}{member} {after}"
             if not needed:
                 led = f"{led[0]} | {first}", f"{led[1]} | {after}"
-            first, after = (self.made(body, terminal=False) for body in led)
+            first, after = (self.add_rule(body, terminal=False) for body in led)
         return first
 
     def literal(self, text: str) -> str:
@@ -158,8 +158,8 @@ class _LarkEmitter:
             return self.pieces(node)
         if special is None:
             text = f"/{ANYTHING}{_escape(close)}/{exclusion}"
-            return self.made(f"[lazy]: {self.made(f': {text}', terminal=True) if exclusion else text}", terminal=False)
-        text = self.made(f": /{ANYTHING}{_escape(close[: special.start()])}/{exclusion}", terminal=True)
+            return self.add_rule(f"[lazy]: {self.add_rule(f': {text}', terminal=True) if exclusion else text}", terminal=False)
+        text = self.add_rule(f": /{ANYTHING}{_escape(close[: special.start()])}/{exclusion}", terminal=True)
         return f"{text} {self.literal(close[special.start() :])}"
 
     def pieces(self, node: Until) -> str:
@@ -175,8 +175,8 @@ class _LarkEmitter:
             f"{last}[^{first}]*/",
             f"{_escape(node.close)}/",
         )
-        head, opened, closed, end = (self.made(f": /{piece}", terminal=True) for piece in pieces)
-        return self.made(f": {head}? ({opened} {closed}?)* {end}", terminal=False)
+        head, opened, closed, end = (self.add_rule(f": /{piece}", terminal=True) for piece in pieces)
+        return self.add_rule(f": {head}? ({opened} {closed}?)* {end}", terminal=False)
 
     def excluding(self, texts: Iterable[str]) -> str:
         """The condition that none of these texts occurs. One with a special token in it cannot occur anyway."""

@@ -31,7 +31,7 @@ _AROUND_SURROGATES: Final[Ranges] = ((0xD7FF, 0xD7FF), (0xE000, 0xE000))
 class Emitter(Protocol):
     """Writes rules in Lark: `made` adds one, and `node` is the text of a node."""
 
-    def made(self, body: str, *, terminal: bool) -> str: ...
+    def add_rule(self, body: str, *, terminal: bool) -> str: ...
     def node(self, node: Node) -> str: ...
 
 
@@ -56,7 +56,7 @@ class AsWritten:
     def _recursive(self, schema: NormalSchema) -> Node:
         place = schema["$ref"]
         if place not in self._references:
-            self._references[place] = self._reserved()
+            self._references[place] = self._reserve_rule()
             self._set(self._references[place], self._made(resolve(self.root, schema)))
         return self._references[place]
 
@@ -67,9 +67,9 @@ class AsWritten:
             return self._one_of_values(schema["enum"])
         if not schema.keys() - {"$defs"}:
             return self._any_value()
-        return _one_of([self._typed(schema, kind) for kind in sorted(schema.distinct_types)])
+        return _one_of([self._compile_type(schema, kind) for kind in sorted(schema.distinct_types)])
 
-    def _typed(self, schema: NormalSchema, kind: str) -> Node:
+    def _compile_type(self, schema: NormalSchema, kind: str) -> Node:
         match kind:
             case "string":
                 return self._leaf(schema, kind, (*STRING_KEYWORDS, "allOf")) or _STRING
@@ -94,7 +94,7 @@ class AsWritten:
 
     def _any_value(self) -> Node:
         if self._anything is None:
-            self._anything = anything = self._reserved()
+            self._anything = anything = self._reserve_rule()
             comma, colon = Lit(self.style.item_separator), Lit(self.style.key_separator)
             of_any = NormalSchema({"items": {}}, "#")
             array = item_nodes(of_any, lambda _: anything, self.style.item_separator)
@@ -149,7 +149,7 @@ class AsWritten:
 
     def _key(self, regex: str, excluded: Sequence[str]) -> Node:
         conditions = "".join(f" & ~{self.emitter.node(Pattern(item))}" for item in excluded)
-        return Ref(self.emitter.made(f": {self.emitter.node(Pattern(regex))}{conditions}", terminal=True))
+        return Ref(self.emitter.add_rule(f": {self.emitter.node(Pattern(regex))}{conditions}", terminal=True))
 
     def _members(self, declared: Mapping[str, Node], required: int, others: Sequence[Node], room: int | None) -> Node:
         """Declared members in any order, of which the first so many are required, and others between them.
@@ -172,21 +172,21 @@ class AsWritten:
             more += [(self._rule(other), f"incr({counter})", f" %if lt({counter}, {room})") for other in others]
         ways = [f"{separator} {member} {SELF}::{change}{condition}" for member, change, condition in more]
         end = f"is_ones([0:{needed}])" if needed else "true"
-        rest = self.emitter.made(f'::_: "" %if {end} | {" | ".join(ways)}', terminal=False)
+        rest = self.emitter.add_rule(f'::_: "" %if {end} | {" | ".join(ways)}', terminal=False)
         begun = {"_": 0, f"incr([{tracked}:{_BITS}])": 1 << tracked} | {f"set_bit({at})": 1 << at for at in range(tracked)}
         first = [f"{member} {rest}::{begun[change]}" for member, change, _ in more]
         body = " | ".join(first if needed else [*first, '""'])
-        return Seq((Lit("{"), Ref(self.emitter.made(f": {body}", terminal=False)), Lit("}")))
+        return Seq((Lit("{"), Ref(self.emitter.add_rule(f": {body}", terminal=False)), Lit("}")))
 
     # --- rules ------------------------------------------------------------------------------------------------------------
 
     def _rule(self, node: Node) -> str:
-        return self.emitter.made(f": {self.emitter.node(node)}", terminal=False)
+        return self.emitter.add_rule(f": {self.emitter.node(node)}", terminal=False)
 
     def _share(self, node: Node) -> Node:
         return node if isinstance(node, Ref | Pattern) else Ref(self._rule(node))
 
-    def _reserved(self) -> Ref:
+    def _reserve_rule(self) -> Ref:
         name = f"w{len(self.rules)}"
         self.rules[name] = ""
         return Ref(name)

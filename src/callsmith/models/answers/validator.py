@@ -296,7 +296,7 @@ class Enforcement:
         self._name = name
         self.is_known = is_known
 
-    def unenforced(self, request: Request) -> UnenforcedOf:
+    def list_unenforced(self, request: Request) -> UnenforcedOf:
         """Everything of every tool and of the output: for engines that ignore grammars."""
         output = ("",) if request.output is not None else ()
         return all_unenforced((*output, *(tool.name for tool in request.tools)), "#", WHOLE_GRAMMAR)

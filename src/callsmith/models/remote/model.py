@@ -207,7 +207,7 @@ class RemoteModel:
         if not (plan.tools or request.output):
             return None
         ask = partial(self.stream, is_retry=True)
-        return AnswerValidator(request, self._unenforced(request), ask, must_call=must_call, server=self.model)
+        return AnswerValidator(request, self._list_unenforced(request), ask, must_call=must_call, server=self.model)
 
     async def _after_refusal(self, plan: _Plan, error: Rejected) -> _Plan:
         """The request in another form, where the upstream refused it for its tools; else the error that the refusal means."""
@@ -269,7 +269,7 @@ class RemoteModel:
         """How calls are written by a model that is shown its tools as text."""
         return self.traits.format or format_named(self.traits.tool_prompt.format or PROMPTED)
 
-    def _unenforced(self, request: Request) -> UnenforcedOf:
+    def _list_unenforced(self, request: Request) -> UnenforcedOf:
         """Everything is validated, for no grammar of ours holds it; but an output that is none of JSON."""
         if not self.quirks.checks:
             return nothing_unenforced

@@ -74,7 +74,7 @@ class WeightStore:
             raise _damage_error(path, name, "its sha256 is not the one in the catalogue")
         return path
 
-    def installed(self) -> dict[str, Path]:
+    def list_installed(self) -> dict[str, Path]:
         """What has been fetched, by the name it was fetched under."""
         names = {name: self._path(name) for name in self.entries}
         installed = {name: path for name, path in names.items() if self._is_there(name, path)}

@@ -30,10 +30,10 @@ class Measured:
 
 def find_measured(name: str, size: int) -> Measured | None:
     """What was found of the weights of this name and size, if anything was."""
-    return all_measured().get(_key(name, size)) if size else None
+    return load_measured().get(_key(name, size)) if size else None
 
 
-def all_measured() -> dict[str, Measured]:
+def load_measured() -> dict[str, Measured]:
     path = _path()
     if not path.is_file():
         return {}
@@ -49,7 +49,7 @@ def store_measured(name: str, size: int, measured: Measured) -> Path:
     if not size:
         raise UsageError(f"{measured.model} is no file of weights: what was found of it cannot be kept for when it is opened")
     path = _path()
-    known = {**all_measured(), _key(name, size): measured}
+    known = {**load_measured(), _key(name, size): measured}
     path.parent.mkdir(parents=True, exist_ok=True)
     return write_file(path, json.dumps({key: dump(entry) for key, entry in known.items()}, indent=2) + "\n")
 

@@ -16,7 +16,7 @@ from typing import Unpack
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
 from callsmith.core.events import CallEvent, ConfirmationNeeded, RunEvent, ToolProgress, ToolStarted
-from callsmith.core.failures import failed, unknown_tool
+from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, ChoicePolicy, Result, Tool
@@ -170,5 +170,5 @@ def _deny_other_arguments(word: Decision) -> Decision:
 def _answer(conversation: Conversation, call: Call) -> Result:
     last = conversation.messages[-1]
     if last.role != "assistant" or not last.content:
-        return failed(call, "internal_error", f"{call.name} gave no answer")
+        return make_failure(call, "internal_error", f"{call.name} gave no answer")
     return Result(call.id, call.name, last.content)

@@ -40,7 +40,7 @@ from callsmith.runtime.conversation.journal import (
 from callsmith.runtime.conversation.pausable_run import PausableRun
 from callsmith.runtime.deferred import GivenTools, split_tools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
-from callsmith.runtime.guards.guards import guarded
+from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.jobs.background import BackgroundTools, calls_for_results
 from callsmith.runtime.jobs.job import Job
 from callsmith.runtime.jobs.jobs import Jobs
@@ -143,7 +143,7 @@ class Conversation:
         self._limits = settings.get("limits", STANDARD_LIMITS)
         check_parts(model, tools, self._limits)
         self._model = model
-        self._guarded = guarded(model, settings.get("guards"))
+        self._guarded = guard_model(model, settings.get("guards"))
         self._tools, deferred = split_tools(tools)
         self._jobs = settings.get("jobs") or Jobs(result_characters=self._limits.result_characters)
         external = (*deferred, *settings.get("external", ()))

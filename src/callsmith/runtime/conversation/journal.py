@@ -32,12 +32,12 @@ from callsmith.core.events import (
     TurnEnded,
     Unreadable,
 )
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.serialize import Saved, read_conversation, write_conversation
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.files import write_file
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
-from callsmith.runtime.loop import AnswerBuilder, unanswered
+from callsmith.runtime.loop import AnswerBuilder, list_unanswered
 from callsmith.runtime.results import result_message
 
 NO_DECISIONS: Mapping[str, Decision] = {}
@@ -95,7 +95,7 @@ class Journal:
     @property
     def open_calls(self) -> tuple[Call, ...]:
         """The calls that have no result yet."""
-        return unanswered(self.saved.messages)
+        return list_unanswered(self.saved.messages)
 
     @property
     def pending(self) -> tuple[ConfirmationNeeded, ...]:
@@ -271,13 +271,13 @@ class Journal:
 
 def answer_interrupted(saved: Saved) -> Saved:
     """The state found after a crash: calls that had begun, and must not run twice, are answered as interrupted."""
-    lost = (interrupted_result(call) for call in unanswered(saved.messages) if call.id in saved.started)
+    lost = (interrupted_result(call) for call in list_unanswered(saved.messages) if call.id in saved.started)
     return _about_open_calls(replace(saved, messages=add_results(saved.messages, *map(Message.tool, lost))))
 
 
 def _about_open_calls(saved: Saved) -> Saved:
     """The state without what concerns calls that are answered."""
-    waiting = {call.id for call in unanswered(saved.messages)}
+    waiting = {call.id for call in list_unanswered(saved.messages)}
     return replace(
         saved,
         pending=tuple(question for question in saved.pending if question.call.id in waiting),
@@ -291,7 +291,7 @@ def cancelled_result(call: Call, started: bool) -> Result:
     where = f"before {call.name} had answered"
     if started:
         where = f"while {call.name} was running; it may or may not have taken effect"
-    return failed(call, "cancelled", f"the turn was stopped {where}")
+    return make_failure(call, "cancelled", f"the turn was stopped {where}")
 
 
 def interrupted_result(call: Call) -> Result:
@@ -300,12 +300,12 @@ def interrupted_result(call: Call) -> Result:
         f"the program was stopped while {call.name} was running. It may or may not have taken effect, and was not run again. "
         "Ask the user, or find out, before calling it again."
     )
-    return failed(call, "interrupted", text)
+    return make_failure(call, "interrupted", text)
 
 
 def asked_again_result(call: Call) -> Result:
     """The result of an approval whose tool had changed before it ran. The model does not read it: the call waits for another."""
-    return failed(
+    return make_failure(
         call, "expired", f"{call.name} is not the tool that was approved any more. It was not run, and is asked about anew."
     )
 
@@ -313,7 +313,7 @@ def asked_again_result(call: Call) -> Result:
 def expired_result(call: Call) -> Result:
     """The result of a call that was approved too late."""
     text = f"the approval of {call.name} came too late, and it was not run. Call it again if it is still wanted."
-    return failed(call, "expired", text)
+    return make_failure(call, "expired", text)
 
 
 class FileStorage:

@@ -1,7 +1,7 @@
 """Guards for small models, which repeat calls, copy their prompt instead of answering, or answer nothing.
 
-    model = guarded(model)                          # the guards this model is known to need
-    model = guarded(model, ["repeats", "answers"])  # or these
+    model = guard_model(model)                          # the guards this model is known to need
+    model = guard_model(model, ["repeats", "answers"])  # or these
 
 A guard is a Model around a Model; plug-in guards (`guard.py`) stand next to the model. It has no state: the request
 shows all calls since the last message of the user. A hint stands only in the request the model sees, never in the conversation:
@@ -102,7 +102,7 @@ GUARDS: Mapping[str, BuiltinGuard] = {
 }
 
 
-def guarded(model: Model, guards: Iterable[str] | None = None) -> Model:
+def guard_model(model: Model, guards: Iterable[str] | None = None) -> Model:
     """The model with these guards; without names, with the guards it is known to need."""
     names = guard_names(model, guards)
     needs_some = bool(model_info(model).guards)

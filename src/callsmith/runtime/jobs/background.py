@@ -13,7 +13,7 @@ from fnmatch import fnmatchcase
 from callsmith.core.choice import JOB_RESULT
 from callsmith.core.closing import closing
 from callsmith.core.events import CallEvent, ToolProgress
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Message, Result, Schema, Tool
 from callsmith.runtime.jobs.job import Job
@@ -74,7 +74,9 @@ class BackgroundTools:
         id = str(call.arguments.get("job", ""))
         job = await self._jobs.get(context.subject, id)
         if job is None:
-            yield failed(call, "not_found", f"there is no job {id!r} here; it may be too old, or have ended with its program")
+            yield make_failure(
+                call, "not_found", f"there is no job {id!r} here; it may be too old, or have ended with its program"
+            )
             return
         await context.starting()
         if job.status == "running" and (seconds := float(call.arguments.get("seconds") or 0)):

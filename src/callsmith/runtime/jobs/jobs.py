@@ -12,13 +12,13 @@ from uuid import uuid4
 from callsmith.core.closing import closing
 from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import CallEvent, ToolProgress
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS
 from callsmith.runtime.jobs.job import STANDARD_JOB_LIMITS, Job, JobChanged, JobLimits, JobStatus, JobStorage, MemoryJobs
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.results import log_raised, result_message, tool_raised
+from callsmith.runtime.results import log_raised, make_error_result, result_message
 
 ACCEPTED = "accepted"  # the code of the result that a call gets which goes on in the background
 _MOST_ATTEMPTS = 3  # at a job whose process is stopped again and again
@@ -79,7 +79,7 @@ class Jobs:
         elsewhere = {job.id for job in known if job.status == "running"}
         if len(elsewhere | self._running(context.subject)) >= self.limits.running:
             why = f"{self.limits.running} jobs are running, and no more may at a time: wait until one of them has ended"
-            yield failed(call, "limit_reached", why)
+            yield make_failure(call, "limit_reached", why)
             return
         work = self._launch(_new_job(tool, call, context), toolset, context, AsyncExitStack())
         assert work.task is not None
@@ -97,7 +97,7 @@ class Jobs:
             yield work.answer
         else:
             await work.task  # raises what the tool has raised
-            yield failed(call, "internal_error", f"{call.name} ended without a result")
+            yield make_failure(call, "internal_error", f"{call.name} ended without a result")
 
     async def get(self, subject: str, id: str) -> Job | None:
         """The job of this id, if it is this caller's."""
@@ -147,7 +147,7 @@ class Jobs:
 
     async def cancel(self, job: Job) -> Job | None:
         """Stop a job; the job as it is then. One that runs in another process is stopped there."""
-        stopped, work = failed(job.call, "cancelled", f"{job.id} was cancelled{_doubt(job)}"), self._working.get(job.id)
+        stopped, work = make_failure(job.call, "cancelled", f"{job.id} was cancelled{_doubt(job)}"), self._working.get(job.id)
         if work is not None and work.task is not None:
             work.cancel(stopped)
             await asyncio.wait({work.task}, timeout=_GRACE)
@@ -206,7 +206,7 @@ class Jobs:
                 if not work.has_started.done() and not work.job.version:
                     raise
                 log_raised(_log, "the tool %s raised %s in the background", work.job.call, error)
-                result = tool_raised(work.job.call, error)
+                result = make_error_result(work.job.call, error)
             finally:
                 if work.watch is not None:
                     work.watch.cancel()
@@ -238,12 +238,12 @@ class Jobs:
                     elif isinstance(item, Result):
                         return item
                     else:
-                        return failed(work.job.call, "denied", _NOBODY_TO_ASK)
+                        return make_failure(work.job.call, "denied", _NOBODY_TO_ASK)
         except TimeoutError:
             if not limit.expired():
                 raise
-            return failed(work.job.call, "timeout", f"{work.job.id} took longer than it may{_doubt(work.job)}")
-        return failed(work.job.call, "internal_error", f"{work.job.call.name} ended without a result")
+            return make_failure(work.job.call, "timeout", f"{work.job.id} took longer than it may{_doubt(work.job)}")
+        return make_failure(work.job.call, "internal_error", f"{work.job.call.name} ended without a result")
 
     async def _enter(self, work: _RunningJob) -> None:
         """The tool is about to start: from here on the job is stored, and stops when another process ends it."""
@@ -268,7 +268,7 @@ class Jobs:
         try:
             text = result_message(result, self.result_characters)[0].content
         except (TypeError, ValueError, RecursionError) as error:
-            result = failed(job.call, "internal_error", f"the tool answered with something that is no JSON: {error}")
+            result = make_failure(job.call, "internal_error", f"the tool answered with something that is no JSON: {error}")
             text = result.text
         status = _BY_CODE.get(result.code, "done" if result.ok else "failed")
         own = Result(job.call.id, job.call.name, text, result.ok, result.code)
@@ -309,7 +309,7 @@ def _left_behind(job: Job) -> Result | None:
 
 
 def _interrupt(job: Job) -> Result:
-    return failed(
+    return make_failure(
         job.call, "interrupted", f"the program was stopped while {job.id} was running{_doubt(job)}; it was not run again"
     )
 

@@ -32,7 +32,7 @@ from callsmith.runtime.discovery import ToolCosts, limit_shown_tools
 from callsmith.runtime.execute import STANDARD_LIMITS, Limits
 from callsmith.runtime.jobs.background import BackgroundTools, calls_for_results
 from callsmith.runtime.jobs.jobs import Jobs
-from callsmith.runtime.loop import unanswered
+from callsmith.runtime.loop import list_unanswered
 from callsmith.server.http.request_context import caller, current_request, request_id
 from callsmith.server.network.origins import is_loopback
 from callsmith.server.settings import EVERYTHING, Settings
@@ -135,7 +135,7 @@ class RunPlan:
         is_own = JOB_RESULT not in {tool.name for tool in self.client_tools}
         if not is_own or all(tool.name != JOB_RESULT for tool in self.request.tools):
             return ()
-        if not messages or messages[-1].role not in ("user", "tool") or unanswered(messages):
+        if not messages or messages[-1].role not in ("user", "tool") or list_unanswered(messages):
             return ()
         return await calls_for_results(jobs, self.context.subject, self.context.conversation, messages)
 
@@ -150,7 +150,7 @@ class RunPlan:
         A client must not call them in the model's name, nor under the id of a call that a person was asked about.
         """
         seen, mine = {call.id: call for call in (*self.seen, *asked_about)}, {tool.name for tool in self.client_tools}
-        for call in unanswered(self.request.messages):
+        for call in list_unanswered(self.request.messages):
             if seen.pop(call.id, None) != call and call.name not in mine:
                 raise UsageError(
                     f"messages: the history ends in a call of {call.name!r} (id {call.id!r}) without its result, and this server "

@@ -82,35 +82,35 @@ class TokenFile:
     _client: OAuthClientInformationFull | None = None  # as configured; it goes before what was registered
 
     async def get_tokens(self) -> OAuthToken | None:
-        return _read(OAuthToken, self._stored().tokens)
+        return _read(OAuthToken, self._read_login().tokens)
 
     async def set_tokens(self, tokens: OAuthToken) -> None:
         until = None if tokens.expires_in is None else time.time() + tokens.expires_in
-        self._store(replace(self._stored(), tokens=_written(tokens), until=until))
+        self._store(replace(self._read_login(), tokens=_written(tokens), until=until))
 
     async def get_client_info(self) -> OAuthClientInformationFull | None:
-        return self._client or self.registered()
+        return self._client or self.read_client()
 
     async def set_client_info(self, client_info: OAuthClientInformationFull) -> None:
-        self._store(replace(self._stored(), client=_written(client_info)))
+        self._store(replace(self._read_login(), client=_written(client_info)))
 
-    def registered(self) -> OAuthClientInformationFull | None:
+    def read_client(self) -> OAuthClientInformationFull | None:
         """As whom the server's authority knows us."""
-        return _read(OAuthClientInformationFull, self._stored().client)
+        return _read(OAuthClientInformationFull, self._read_login().client)
 
-    def found(self, context: OAuthContext) -> None:
+    def store_metadata(self, context: OAuthContext) -> None:
         """Store what was found out on the way to a token: it takes that to renew one without a person."""
         authority, resource = _written(context.oauth_metadata), _written(context.protected_resource_metadata)
-        self._store(replace(self._stored(), authority=authority, resource=resource))
+        self._store(replace(self._read_login(), authority=authority, resource=resource))
 
     def restore(self, context: OAuthContext) -> None:
         """Give a context what `found` has stored."""
-        stored = self._stored()
+        stored = self._read_login()
         context.token_expiry_time = stored.until
         context.oauth_metadata = _read(OAuthMetadata, stored.authority)
         context.protected_resource_metadata = _read(ProtectedResourceMetadata, stored.resource)
 
-    def _stored(self) -> StoredLogin:
+    def _read_login(self) -> StoredLogin:
         """What the file says of this address; one that cannot be read says nothing."""
         try:
             stored = LOGIN_CODEC.read(json.loads(self._path.read_text(encoding="utf-8")))
@@ -241,7 +241,7 @@ class Login:
             raise OAuthFlowError(self._failed[server])
         return AuthorizationCodeResult(code=answer["code"], state=answer.get("state"), iss=answer.get("iss"))
 
-    def succeeded(self, server: str) -> None:
+    def mark_success(self, server: str) -> None:
         """The login has succeeded."""
         self._failed.pop(server, None)
 
@@ -250,7 +250,7 @@ class _BrowserLogin(OAuthClientProvider):
     """A login with a browser that survives a restart: an expired token is refreshed before a person is asked."""
 
     def __init__(self, login: Login, config: ServerConfig, oauth: OAuth, tokens: TokenFile) -> None:
-        registered = tokens.registered()
+        registered = tokens.read_client()
         before = urlsplit(str(registered.redirect_uris[0])).port if registered and registered.redirect_uris else None
         port = oauth.redirect_port or before or free_port()
         back = AnyUrl(f"http://{HOST}:{port}{PATH}")
@@ -281,8 +281,8 @@ class _BrowserLogin(OAuthClientProvider):
 
     async def _handle_token_response(self, response: httpx2.Response) -> None:
         await super()._handle_token_response(response)
-        self._tokens.found(self.context)
-        self._login.succeeded(self._server)
+        self._tokens.store_metadata(self.context)
+        self._login.mark_success(self._server)
 
 
 class WithoutLogin(httpx2.Auth):

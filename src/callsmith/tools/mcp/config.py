@@ -243,7 +243,7 @@ class _Entry(Table):
                 key, f"nobody can be asked for {input_reference[0]} here; use an environment variable, as in ${{TOKEN}}"
             )
 
-        def expanded(reference: re.Match[str]) -> str:
+        def expand(reference: re.Match[str]) -> str:
             name, otherwise = reference.groups()
             if name in self.environment:
                 return self.environment[name]
@@ -251,7 +251,7 @@ class _Entry(Table):
                 raise self.error(key, f"there is no environment variable {name}")
             return otherwise
 
-        return _VARIABLE.sub(expanded, str(value))
+        return _VARIABLE.sub(expand, str(value))
 
     def _seconds(self, key: str) -> float | None:
         return self.number(key, inf, least=0.001)

@@ -22,7 +22,7 @@ from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
 from callsmith.core.errors import MissingExtra
 from callsmith.core.events import ConfirmationNeeded, ToolEvent, ToolFinished, ToolProgress
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.values import Call, Result, Tool
@@ -111,7 +111,7 @@ class ToolsetServer:
             if isinstance(outcome, Result):
                 return write_result(outcome, tool, modern=_is_modern(asking))
             if not _can_ask(asking):
-                return write_result(failed(work.call, "denied", CANNOT_ASK), tool)
+                return write_result(make_failure(work.call, "denied", CANNOT_ASK), tool)
             work = replace(work, asked=outcome)
             if _is_modern(asking):
                 return self._question(work, outcome)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 from callsmith.core.approval import ToolChanged
 from callsmith.core.closing import closing
 from callsmith.core.events import ToolProgress
-from callsmith.core.failures import failed, unknown_tool
+from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.tools.mcp.config import ServerConfig
@@ -123,7 +123,7 @@ class ServerSupervisor:
         connection = self._connection
         if connection is None:
             why = self.status.error or "; ".join(self.status.notices) or "it is starting"
-            yield failed(call, "unavailable", f"the MCP server {self.config.name} is not running: {why}")
+            yield make_failure(call, "unavailable", f"the MCP server {self.config.name} is not running: {why}")
             return
         if context.approved:
             await self._list_before_call(connection)
@@ -165,19 +165,19 @@ class ServerSupervisor:
         import mcp_types as types
         from mcp import MCPError
 
-        ended = failed(call, "unavailable", f"the MCP server {self.config.name} ended before it had answered")
+        ended = make_failure(call, "unavailable", f"the MCP server {self.config.name} ended before it had answered")
         try:
             return ended if work.cancelled() else read_result(call, work.result())
         except MCPError as error:
             if connection.ended.is_set() or error.code == types.CONNECTION_CLOSED:
                 return ended
             code = {types.REQUEST_TIMEOUT: "timeout", types.INVALID_PARAMS: "bad_request"}.get(error.code, "tool_error")
-            return failed(call, code, error.message)
+            return make_failure(call, code, error.message)
         except (RuntimeError, ValueError) as error:  # not valid for its own output schema, or no result at all
-            return failed(call, "bad_result", str(error))
+            return make_failure(call, "bad_result", str(error))
         except Exception as error:  # a connection may break in many ways
             connection.ended.set()
-            return failed(call, "unavailable", f"the MCP server {self.config.name} cannot be reached: {first_error(error)}")
+            return make_failure(call, "unavailable", f"the MCP server {self.config.name} cannot be reached: {first_error(error)}")
 
     async def _supervise(self) -> None:
         pause = _FIRST_PAUSE

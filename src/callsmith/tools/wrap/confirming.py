@@ -10,7 +10,7 @@ from uuid import uuid4
 from callsmith.core.approval import Denied, Judgement, Policy, ToolChanged
 from callsmith.core.closing import closing
 from callsmith.core.events import ConfirmationNeeded
-from callsmith.core.failures import already_done, failed, unknown_tool
+from callsmith.core.failures import already_done, make_failure, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.schema import validate
 from callsmith.core.types.field_checks import check_argument
@@ -70,15 +70,15 @@ class Confirmed(Wrapper):
                 return
             except ToolChanged:  # just now: it is judged again, as what it is
                 continue
-        yield failed(call, "unavailable", f"{call.name} changes again and again")
+        yield make_failure(call, "unavailable", f"{call.name} changes again and again")
 
     def _decide(self, tool: Tool, call: Call, context: Context) -> Call | Result | ConfirmationNeeded:
         """The call that may run, or what is said instead."""
         judged, decision = self._judge(tool, call, context), context.decisions.get(call.id)
         if judged.verdict == "deny":
-            return failed(call, "denied", judged.reason)
+            return make_failure(call, "denied", judged.reason)
         if isinstance(decision, Denied):
-            return failed(call, "denied", decision.message or "a person said no")
+            return make_failure(call, "denied", decision.message or "a person said no")
         if decision is None and judged.verdict == "ask" and tool.grant not in context.granted:
             if context.earlier is not None:
                 return already_done(call, context.earlier)
@@ -100,12 +100,12 @@ class Confirmed(Wrapper):
     def _with_edited_arguments(self, tool: Tool, call: Call, context: Context) -> Call | Result:
         """A person's own arguments: they must fit like any others, and what is forbidden stays so."""
         if complaints := validate(tool.parameters, call.arguments):
-            return failed(call, "bad_request", f"a person changed the arguments, and they do not fit: {complaints[0]}")
+            return make_failure(call, "bad_request", f"a person changed the arguments, and they do not fit: {complaints[0]}")
         judged = self._judge(tool, call, context)
-        return failed(call, "denied", judged.reason) if judged.verdict == "deny" else call
+        return make_failure(call, "denied", judged.reason) if judged.verdict == "deny" else call
 
     def _judge(self, tool: Tool, call: Call, context: Context) -> Judgement:
-        policy = self._policy.tightened(context.tighten) if context.tighten else self._policy
+        policy = self._policy.tighten(context.tighten) if context.tighten else self._policy
         return policy.judge(tool, call)
 
 

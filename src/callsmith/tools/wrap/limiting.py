@@ -10,7 +10,7 @@ from weakref import WeakKeyDictionary
 
 from callsmith.core.closing import closing
 from callsmith.core.events import ToolProgress
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context
 from callsmith.core.types.escaped_text import cut_text
 from callsmith.core.values import Call, Result
@@ -39,7 +39,7 @@ class Timed(Wrapper):
                 except TimeoutError:
                     if not timeout.expired():
                         raise  # the tool's own
-                    item = failed(call, "timeout", f"{call.name} gave no answer within {self._seconds:g} s")
+                    item = make_failure(call, "timeout", f"{call.name} gave no answer within {self._seconds:g} s")
                 remaining -= clock() - began
                 if item is not None:
                     yield item
@@ -100,7 +100,7 @@ class Limited(Wrapper):
     async def call(self, call: Call, context: Context) -> AsyncIterator[Item]:
         why = self._budget_exceeded(call, context) or self._rate_exceeded()
         if why:
-            yield failed(call, "limit_reached", why)
+            yield make_failure(call, "limit_reached", why)
             return
         self._spent[context.subject, context.conversation].update(self._matching_budgets(call))
         async with self._parallel_slot(), closing(self._toolset.call(call, context)) as items:

@@ -17,7 +17,7 @@ from callsmith.core.capability.binding import Binding
 from callsmith.core.choice import MOST_CALL_BIAS
 from callsmith.core.errors import UsageError
 from callsmith.core.events import StopReason
-from callsmith.core.failures import failed
+from callsmith.core.failures import make_failure
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool, Usage
 from callsmith.wire.capability.envelopes import Version, parse_target, write_reference, write_version
 from callsmith.wire.fields import Fields, counted, without_none
@@ -236,7 +236,7 @@ def read_reply(
         case "tool_result" if id in run_by_caller:
             call = run_by_caller[id]
             if fields.flag("is_error"):
-                return failed(call, "tool_error", str(fields.get("body")))
+                return make_failure(call, "tool_error", str(fields.get("body")))
             return Result(call.id, call.name, fields.get("body"))
         case "confirmation" if id in undecided:
             return read_decision(fields)

@@ -11,49 +11,51 @@ _REQUIRED = Choice("required")
 _TOOLS = [WEATHER, EMAIL]
 
 
-async def _required(context: ProbeContext, question: str, *, stream: bool, anew: int = 0, choice: Choice = _REQUIRED) -> Answer:
+async def _ask_required(
+    context: ProbeContext, question: str, *, stream: bool, anew: int = 0, choice: Choice = _REQUIRED
+) -> Answer:
     answer = await context.ask(question, tools=_TOOLS, choice=choice, stream=stream, anew=anew)
-    context.required(answer)
+    context.require_call(answer)
     context.shape(answer)
     return answer
 
 
 @probe("A required call is made", *_WITH)
 async def required(context: ProbeContext) -> None:
-    await _required(context, WEATHER_QUESTION, stream=False)
+    await _ask_required(context, WEATHER_QUESTION, stream=False)
 
 
 @probe("A required call is made in a stream", *_WITH)
 async def required_in_stream(context: ProbeContext) -> None:
-    await _required(context, WEATHER_QUESTION, stream=True)
+    await _ask_required(context, WEATHER_QUESTION, stream=True)
 
 
 @probe("A required call is made whatever the question is", *_WITH)
 async def required_anyway(context: ProbeContext) -> None:
-    await _required(context, GREETING, stream=False)
+    await _ask_required(context, GREETING, stream=False)
 
 
 @probe("A required call is the same in a stream", *_WITH)
 async def required_stream_is_whole(context: ProbeContext) -> None:
-    await same_in_stream(context, lambda stream, anew: _required(context, WEATHER_QUESTION, stream=stream, anew=anew))
+    await same_in_stream(context, lambda stream, anew: _ask_required(context, WEATHER_QUESTION, stream=stream, anew=anew))
 
 
 @probe("The arguments of a required call fit the schema", *_WITH)
 async def required_arguments(context: ProbeContext) -> None:
-    answer = await _required(context, GREETING, stream=False)
-    context.forced(answer, EMAIL if answer.calls[0].name == EMAIL.name else WEATHER)
+    answer = await _ask_required(context, GREETING, stream=False)
+    context.require_fitting_call(answer, EMAIL if answer.calls[0].name == EMAIL.name else WEATHER)
 
 
 @probe("The tool that is named is called, and no other", *_WITH)
 async def named(context: ProbeContext) -> None:
-    answer = await _required(context, WEATHER_QUESTION, stream=False, choice=Choice.only(EMAIL.name))
-    context.forced(answer, EMAIL)
+    answer = await _ask_required(context, WEATHER_QUESTION, stream=False, choice=Choice.only(EMAIL.name))
+    context.require_fitting_call(answer, EMAIL)
 
 
 @probe("The tool that is named is called in a stream, and no other", *_WITH)
 async def named_in_stream(context: ProbeContext) -> None:
-    answer = await _required(context, WEATHER_QUESTION, stream=True, choice=Choice.only(EMAIL.name))
-    context.forced(answer, EMAIL)
+    answer = await _ask_required(context, WEATHER_QUESTION, stream=True, choice=Choice.only(EMAIL.name))
+    context.require_fitting_call(answer, EMAIL)
 
 
 @probe("Where calls are forbidden there are none", *_WITH)
@@ -103,7 +105,7 @@ async def _none(context: ProbeContext, *, stream: bool) -> None:
 async def _one(context: ProbeContext, *, stream: bool) -> None:
     answer = await context.ask(TWO_QUESTIONS, tools=[WEATHER, STOCKS], choice=_REQUIRED, parallel=False, stream=stream)
     context.need(len(answer.calls) <= 1, f"one call at a time was asked for, and there are {len(answer.calls)}")
-    context.required(answer)
+    context.require_call(answer)
 
 
 def _chat_tools() -> list[dict[str, object]]:

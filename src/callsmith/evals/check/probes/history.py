@@ -18,7 +18,7 @@ def _result(call: Call, content: object) -> Message:
     return Message.tool(Result(call.id, call.name, content))
 
 
-async def _answered(context: ProbeContext, messages: Sequence[Message], *, stream: bool = False) -> Answer:
+async def _ask(context: ProbeContext, messages: Sequence[Message], *, stream: bool = False) -> Answer:
     answer = await context.ask(*messages, tools=[WEATHER, EMAIL], stream=stream)
     context.shape(answer)
     context.clean(answer)  # whether its calls are read is what other probes are for
@@ -33,41 +33,41 @@ def _says(answer: Answer, *words: str) -> None:
 @probe("A result is read, and the answer can use it")
 async def result(context: ProbeContext) -> None:
     messages = [_ASKED, Message.assistant(calls=[_PARIS]), _result(_PARIS, "17 degrees")]
-    _says(await _answered(context, messages), "17")
+    _says(await _ask(context, messages), "17")
 
 
 @probe("The same in a stream")
 async def result_in_stream(context: ProbeContext) -> None:
     messages = [_ASKED, Message.assistant(calls=[_PARIS]), _result(_PARIS, "17 degrees")]
-    _says(await _answered(context, messages, stream=True), "17")
+    _says(await _ask(context, messages, stream=True), "17")
 
 
 @probe("Two results belong to their two calls")
 async def two_results(context: ProbeContext) -> None:
     question = Message.user("How warm is it in Paris, and how warm in Tokyo? Answer with both numbers.")
     messages = [question, Message.assistant(calls=[_PARIS, _TOKYO]), _result(_PARIS, "17 degrees"), _result(_TOKYO, "31 degrees")]
-    _says(await _answered(context, messages), "17", "31")
+    _says(await _ask(context, messages), "17", "31")
 
 
 @probe("Results in another order than their calls are taken")
 async def swapped_results(context: ProbeContext) -> None:
     messages = [_ASKED, Message.assistant(calls=[_PARIS, _TOKYO]), _result(_TOKYO, "31"), _result(_PARIS, "17")]
-    await _answered(context, messages)
+    await _ask(context, messages)
 
 
 @probe("Text beside a call is taken")
 async def text_beside_call(context: ProbeContext) -> None:
-    await _answered(context, [_ASKED, Message.assistant("Let me look.", calls=[_PARIS]), _result(_PARIS, "17 degrees")])
+    await _ask(context, [_ASKED, Message.assistant("Let me look.", calls=[_PARIS]), _result(_PARIS, "17 degrees")])
 
 
 @probe("A result that is empty is taken")
 async def empty_result(context: ProbeContext) -> None:
-    await _answered(context, [_ASKED, Message.assistant(calls=[_PARIS]), _result(_PARIS, "")])
+    await _ask(context, [_ASKED, Message.assistant(calls=[_PARIS]), _result(_PARIS, "")])
 
 
 @probe("A result that is JSON is taken")
 async def json_result(context: ProbeContext) -> None:
-    await _answered(context, [_ASKED, Message.assistant(calls=[_PARIS]), _result(_PARIS, {"degrees": 17, "wind": None})])
+    await _ask(context, [_ASKED, Message.assistant(calls=[_PARIS]), _result(_PARIS, {"degrees": 17, "wind": None})])
 
 
 @probe("Markup in a result stays data")
@@ -85,13 +85,13 @@ async def several_rounds(context: ProbeContext) -> None:
     for number in range(4):
         call = Call("get_weather", {"city": f"Town {number}"}, f"call_round{number:04}")
         messages += [Message.assistant(calls=[call]), _result(call, f"{number} degrees")]
-    await _answered(context, [*messages, Message.assistant("Now I know."), Message.user("Thank you. Which was the warmest?")])
+    await _ask(context, [*messages, Message.assistant("Now I know."), Message.user("Thank you. Which was the warmest?")])
 
 
 @probe("A question right behind a result is taken")
 async def question_behind_result(context: ProbeContext) -> None:
     messages = [_ASKED, Message.assistant(calls=[_PARIS]), _result(_PARIS, "17 degrees"), Message.user("And in words?")]
-    await _answered(context, messages)
+    await _ask(context, messages)
 
 
 @probe("Content that is null beside calls is taken", "chat")

@@ -46,19 +46,19 @@ async def _force(context: ProbeContext, forced_tool: Tool, *, stream: bool = Fal
         f"Call {forced_tool.name}.", tools=[forced_tool, WEATHER], choice=choice, stream=stream, max_tokens=tokens
     )
     context.shape(answer)
-    context.forced(answer, forced_tool)
+    context.require_fitting_call(answer, forced_tool)
 
 
-def _forced(forced_tool: Tool) -> Callable[[ProbeContext], Awaitable[None]]:
+def _make_probe(forced_tool: Tool) -> Callable[[ProbeContext], Awaitable[None]]:
     return lambda context: _force(context, forced_tool)
 
 
 for _name, (_title, _properties) in _PROPERTIES.items():
-    probe(f"{_title}", *_WITH, name=f"schemas.{_name}")(_forced(tool(f"use_{_name}", _properties)))
+    probe(f"{_title}", *_WITH, name=f"schemas.{_name}")(_make_probe(tool(f"use_{_name}", _properties)))
 
 _REFERRING = tool("use_reference", {"start": {"$ref": "#/$defs/point"}}, definitions={"point": _POINT})
-probe("A schema that refers to its definitions", *_WITH, name="schemas.reference")(_forced(_REFERRING))
-probe("A tool that takes nothing is called with an empty object", *_WITH, name="schemas.nothing")(_forced(CLOCK))
+probe("A schema that refers to its definitions", *_WITH, name="schemas.reference")(_make_probe(_REFERRING))
+probe("A tool that takes nothing is called with an empty object", *_WITH, name="schemas.nothing")(_make_probe(CLOCK))
 
 _NAMES = {
     "longest_name": ("A name of 64 characters", "n" + "a_1b" * 15 + "zzz"),
@@ -67,7 +67,7 @@ _NAMES = {
     "similar_names": ("A name that begins like another", "get_weather_forecast"),
 }
 for _name, (_title, _called) in _NAMES.items():
-    probe(f"{_title}", *_WITH, name=f"schemas.{_name}")(_forced(tool(_called, {"day": {"type": "integer"}})))
+    probe(f"{_title}", *_WITH, name=f"schemas.{_name}")(_make_probe(tool(_called, {"day": {"type": "integer"}})))
 
 
 @probe("The arguments of a streamed call fit as well", *_WITH)

@@ -63,8 +63,8 @@ def authority_of(part: BusPart, service: Service, sent: SentCall) -> Authority:
     elif envelope.token:
         raise BusError("token_invalid", "this server knows no issuer of tokens: call it without one, with an API key")
     else:
-        authority = replace(own, depth=envelope.depth, trace_id=envelope.trace_id).narrowed(envelope.trust, envelope.capabilities)
-    return replace(authority, trace_id=authority.trace_id or request_id()).narrowed(own.trust, own.capabilities)
+        authority = replace(own, depth=envelope.depth, trace_id=envelope.trace_id).narrow(envelope.trust, envelope.capabilities)
+    return replace(authority, trace_id=authority.trace_id or request_id()).narrow(own.trust, own.capabilities)
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,7 +16,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.ports import Model
 from callsmith.core.values import Choice, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import add_results
-from callsmith.runtime.loop import unanswered
+from callsmith.runtime.loop import list_unanswered
 from callsmith.server.admission import Deadline
 from callsmith.server.approvals.approvals import AlreadyAnswered, Approval, Approvals
 from callsmith.server.http.keys import check_may_approve
@@ -109,7 +109,7 @@ async def _items_since(approvals: Approvals, run: str) -> list[Json]:
     """What the model said and did after the approvals of a run were answered, as items."""
     paused = await approvals.paused(run)
     since = tuple(dropwhile(lambda message: message.role == "tool", paused.since)) if paused else ()
-    waiting = (Message("tool", WAITING, call_id=call.id, name=call.name) for call in unanswered(since))
+    waiting = (Message("tool", WAITING, call_id=call.id, name=call.name) for call in list_unanswered(since))
     return write_items(add_results(since, *waiting))
 
 
