@@ -82,7 +82,7 @@ def test_a_table_of_values_sets_what_it_names() -> None:
         (ENVELOPE + 'closes = "x"', "part 1", "unknown key 'closes'; did you mean 'close'?"),
         (ENVELOPE + 'values = "yaml"', "part 1, values", '"json", "python", "raw"'),
         (ENVELOPE + 'values = {kind = "raw", flags = {s = "str"}}', "part 1, values", "flag `s` must mean one of"),
-        (ENVELOPE + 'close = "</{name}>"', "part 1, close", "{name} stands outside the calls"),
+        (ENVELOPE + 'close = "</{name}>"', "part 1, close", "{name} is outside the calls"),
         (ENVELOPE.replace("{args}", "{arg}"), "part 1, item, node 1, object", "`arguments` must hold"),
         (ENVELOPE.replace("{object = ", "{objekt = "), "part 1, item, node 1", "any, opt, each, object, ident"),
         ('name = "x"\n[[parts]]\nkind = "calls"\nitem = "<{args}>"', "part 1", "no {name}"),

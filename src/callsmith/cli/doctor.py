@@ -174,7 +174,7 @@ def _weights(spec: str) -> Iterator[Diagnosis]:
     from callsmith.models.opening import WEIGHTS_SCHEME, split_spec
     from callsmith.models.remote.providers import parse_spec
     from callsmith.models.weights.catalogue import catalogue
-    from callsmith.models.weights.fetch import Store, locate
+    from callsmith.models.weights.fetch import WeightStore, locate
 
     try:
         if remote := parse_spec(spec):
@@ -189,7 +189,7 @@ def _weights(spec: str) -> Iterator[Diagnosis]:
         return
 
     def look() -> str:
-        return f"{Store().verify(spec)}, sha256 as in the catalogue" if spec in catalogue() else f"{locate(spec)}"
+        return f"{WeightStore().verify(spec)}, sha256 as in the catalogue" if spec in catalogue() else f"{locate(spec)}"
 
     finding = _attempt("model", look)
     yield finding

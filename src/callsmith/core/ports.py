@@ -112,7 +112,7 @@ class ModelInfo:
     `placement` the GPUs it is on, in words. `context` is how many tokens prompt and answer may have together. `policy` is the
     choice policy and `sampling` the sampling where a request has none, `guards` the names of the guards the model needs.
     `ready` is false while the model is loading. `count` gives the tokens of the prompt of a request; None if the model cannot
-    count. `complete` continues a text as it stands, `tokenizer` gives the model's tokens; None if it cannot.
+    count. `complete` continues a text as it is, `tokenizer` gives the model's tokens; None if it cannot.
     `upstreams` are the other servers that answer for it; None if there are none. `prefill` says how far the prompts are that are
     being read just now, as tokens done and tokens in all; None if that is not known. `tool_prompt` names how tools are put to it.
     """

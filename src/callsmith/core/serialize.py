@@ -27,7 +27,7 @@ from callsmith.core.values import Json, Message
 
 T = TypeVar("T")
 
-# Classes of a union are told apart by a tag: the name of a field that the document has in addition, and its value.
+# Classes of a union are distinguished by a tag: the name of a field that the document has in addition, and its value.
 _TAGS: Mapping[type, tuple[str, str]] = {Approved: ("decision", "approved"), Denied: ("decision", "denied")}
 
 
@@ -58,7 +58,7 @@ def dump(value: object) -> dict[str, Json]:
 
 
 def load(kind: type[T], document: Json, place: str = "", *, ignore_unknown: bool = False) -> T:
-    """The value of a dataclass that `dump` has written. `place` is where the document stands, for error messages.
+    """The value of a dataclass that `dump` has written. `place` is where the document is, for error messages.
 
     `ignore_unknown` passes over fields that the class does not have (those of later versions).
     """
@@ -254,7 +254,7 @@ def _object(value: Json) -> dict[str, Json]:
 
 
 def _union(kinds: list[Any], optional: bool, lenient: bool) -> _Codec:
-    """One type or null, some literals, or dataclasses that are told apart by their tags."""
+    """One type or null, some literals, or dataclasses that are distinguished by their tags."""
     if len(kinds) == 1:
         codec = _codec(kinds[0], lenient)
     elif all(get_origin(item) is Literal for item in kinds):

@@ -17,7 +17,7 @@ from callsmith.core.types.model_step import ModelStep
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mode: TypeAlias = Literal["auto", "none", "required"]
 # What an "auto" choice is turned into: nothing else, a required call until there is a first result, or a required call always.
-InReasoning: TypeAlias = Literal["recover", "ignore"]  # calls inside the reasoning, where none stands outside
+InReasoning: TypeAlias = Literal["recover", "ignore"]  # calls inside the reasoning, where there is none outside
 Repair: TypeAlias = Literal["auto", "on", "off"]  # calls that a remote model writes as text are read
 ChoicePolicy: TypeAlias = Literal["auto", "required_first_hop", "required_always"]
 
@@ -127,7 +127,7 @@ class Result:
 @check_fields
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image in a message: its address, or the image itself as a data: URL. `at` is where it stands in the content."""
+    """An image in a message: its address, or the image itself as a data: URL. `at` is its place in the content."""
 
     url: str
     at: int = 0
@@ -370,7 +370,7 @@ class Request:
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A text that a model is asked to continue as it stands: there is no template, and no tools. `prompt` is the text, or the ids
+    """A text that a model is asked to continue as it is: there is no template, and no tools. `prompt` is the text, or the ids
     of its tokens."""
 
     prompt: str | tuple[int, ...]

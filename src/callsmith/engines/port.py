@@ -30,7 +30,7 @@ class EngineInfo:
     `tokenizer`: its tokens, where they are known here; then a prompt may also be given as ids of tokens.
     `unenforced`, where it is given, says what the engine does not enforce of a grammar, besides what the grammar lists itself;
     None if the grammar is too large for it. `is_enforcing`: it is known that grammars are enforced, and not ignored.
-    `write_grammar` is how the engine is told a grammar, as text, for persons; None: as Lark.
+    `write_grammar` writes a grammar as the engine gets it, as text, for persons; None: as Lark.
     `spells_specials`: under a grammar, a special token may come as its letters, and in a string mean no more than those.
     `upstreams` are the other servers that generate for it; None if it generates here.
     `prefill` says how far the prompts are that are in prefill just now: tokens done, and tokens in all. From any thread.
@@ -76,7 +76,7 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class SampledToken:
-    """A token of an answer with its log probability, and from which to which character its text stands in that of the answer.
+    """A token of an answer with its log probability, and the first and the last character of its text in the answer.
 
     A token that holds the beginning of a character, and not all of it, ends before that.
     """

@@ -165,7 +165,7 @@ class Calls:
 
     @property
     def has_id_last(self) -> bool:
-        """Whether a call's id stands behind its arguments."""
+        """Whether a call's id comes after its arguments."""
         holes = list(_holes(self.item))
         return Hole.ID in holes and any(hole in (Hole.ARGS, Hole.VALUE) for hole in holes[: holes.index(Hole.ID)])
 

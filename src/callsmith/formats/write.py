@@ -89,7 +89,7 @@ class _CallWriter:
             case Hole.SKIP:
                 return ""
             case Hole():
-                raise UsageError(f"{node} stands outside `each`")
+                raise UsageError(f"{node} is outside `each`")
 
     def _envelope(self, node: Obj) -> str:
         values = {Hole.NAME: self.call.name, Hole.ID: self.call.id, Hole.ARGS: dict(self.call.arguments)}

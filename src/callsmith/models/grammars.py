@@ -130,7 +130,7 @@ class Grammars:
 
 
 def grammar_text(engine: EngineInfo, grammar: AnswerGrammar) -> str:
-    """A grammar as the engine is told it, for a person to read; empty if there is none. Of a relay it is the first part."""
+    """A grammar as the engine gets it, for a person to read; empty if there is none. Of a relay it is the first part."""
     if grammar is None:
         return ""
     remarks = [f"// from where one of these is written: {' '.join(map(repr, grammar.triggers))}"] if grammar.triggers else []

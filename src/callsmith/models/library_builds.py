@@ -133,6 +133,6 @@ def _prove(build: Build, folder: Path, machine: Machine) -> None:
 
 
 def _gist(output: str) -> str:
-    """What npm says is wrong: its first sentence, which stands behind codes and names of system calls."""
+    """What npm says is wrong: its first sentence, which comes after codes and names of system calls."""
     lines = [line.removeprefix("npm error ").strip() for line in output.splitlines()]
     return next((line for line in lines if line.count(" ") > 2), " ".join(lines).strip() or "no reason given")

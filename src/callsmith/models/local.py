@@ -176,7 +176,7 @@ class LocalModel:
         return is_guarded and not _must_constrain(open_request, request.choice.among(request.tools))
 
     def complete(self, completion: Completion) -> AsyncGenerator[ModelEvent, None]:
-        """Continue a text as it stands."""
+        """Continue a text as it is."""
         settled = self._apply_sampling_defaults(completion.sampling)
         return continue_text(self.engine, replace(completion, sampling=settled))
 

@@ -91,7 +91,7 @@ class Options(EngineOptions):
     `gpu_layers` is how many layers of the model are on GPUs: None is as many as fit, 0 none. `live` is how many requests are
     decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where the model may choose to make them:
     it still may answer with text, but a call it begins is valid. `in_reasoning` says whether calls inside the reasoning are
-    recovered where none stands outside, or ignored. For a model of another server, `api` is the dialect in which it is asked,
+    recovered where there is none outside, or ignored. For a model of another server, `api` is the dialect in which it is asked,
     and `repair` whether calls that it writes as text are read ("auto": as its provider needs it). `tool_prompt` names how tools
     are put to the model, `call_bias` makes calls likelier, or below 0 rarer, where it is decided whether to call (in log odds).
     """

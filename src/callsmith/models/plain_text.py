@@ -1,4 +1,4 @@
-"""Plain text and tokens, apart from messages: continuing a text as it stands, and the tokens of texts and prompts."""
+"""Plain text and tokens, apart from messages: continuing a text as it is, and the tokens of texts and prompts."""
 
 from collections.abc import AsyncGenerator, Callable, Sequence
 from dataclasses import dataclass, replace

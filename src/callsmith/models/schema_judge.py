@@ -30,7 +30,7 @@ _MOST_DIGITS: Final = 40  # a fraction with more is written with an exponent
 
 @dataclass(frozen=True, slots=True)
 class SchemaVerdict:
-    """What became of one schema: `unenforced` are (keyword, path), `accepts` says for each instance whether it may be written."""
+    """The outcome for a schema: `unenforced` are (keyword, path), `accepts` says for each instance whether it may be written."""
 
     compiled: bool
     unenforced: tuple[tuple[str, str], ...] = ()

@@ -16,7 +16,7 @@ class Habits:
 
     `parallel`: whether it may be left to make several calls at once where the request does not say: small models do not know when
     to stop. `policy` says when it must call a tool where the request leaves the choice to it, `guards` names the guards it needs;
-    `auto_guarded` constrains its calls also where the choice is `auto`; `in_reasoning` says what becomes of calls inside its
+    `auto_guarded` constrains its calls also where the choice is `auto`; `in_reasoning` says what is done with calls inside its
     reasoning; `tool_prompt` how tools are put to it, and `threshold` from which log odds on it calls.
     """
 
@@ -35,8 +35,8 @@ class Traits:
 
     `also` are formats it is read in besides its own; `parallel`, whether it may make several calls at once where a request does
     not say; `thinks`, whether it reasons; `auto_guarded`, whether calls are constrained also where the choice is `auto`;
-    `policy`, on which hops it may choose at all; `in_reasoning`, what becomes of calls inside its reasoning;
-    `guards`, the names of the guards it needs where its calls are run here. `strict`: what it writes is read as it stands,
+    `policy`, on which hops it may choose at all; `in_reasoning`, what is done with calls inside its reasoning;
+    `guards`, the names of the guards it needs where its calls are run here. `strict`: what it writes is read without repairs,
     nothing is repaired or asked for again; for measuring what repairs are worth. `tool_prompt` is how tools are put to it;
     where that has a threshold, it is decided before an answer whether it has calls. `call_bias` is added to the score of such
     decisions.

@@ -41,7 +41,7 @@ _MOST_TERMS = 16  # of a query
 _MOST_COMPARED = 5000  # words among which similar ones are looked for, which takes long
 _MIN_SHARE = 0.3  # of the best score, which a tool must reach to be listed
 _SATURATION, _LENGTH = 1.2, 0.5  # BM25's k1 and b; descriptions are short, so length counts for little
-_NAME, _DESCRIPTION, _PARAMETER, _DETAIL = 3.0, 1.0, 1.0, 0.5  # what a word weighs, by where it stands
+_NAME, _DESCRIPTION, _PARAMETER, _DETAIL = 3.0, 1.0, 1.0, 0.5  # what a word weighs, by where it occurs
 
 # Acronyms, words of camelCase and snake_case, numbers; signs of scripts that have no spaces, one by one.
 _WORD = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]|[A-Z]+(?![a-z])|[A-Z]?[^\W\d_A-Z\u3040-\u30ff\u3400-\u9fff]+|\d+")

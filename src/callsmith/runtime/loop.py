@@ -167,7 +167,7 @@ class _RunState:
         """The answer is complete: what it calls, or why the run ends with it."""
         answer = self._answer
         self.usage += answer.usage
-        # Told not to call, a model may still try: the calls are left out, so that none stays without its result.
+        # A model that must not call may still try: the calls are left out, so that none stays without its result.
         self.calls = () if self._asked.choice.mode == "none" else tuple(answer.calls)
         self.added.append(answer.message(self.calls))
         if not self.calls:

@@ -73,7 +73,7 @@ class Authority:
 
 
 def _intersect_patterns(one: tuple[str, ...], other: tuple[str, ...]) -> tuple[str, ...]:
-    """Patterns of names that fit both; where that cannot be told of a pattern, it is left out."""
+    """Patterns of names that fit both; where that is unknown of a pattern, it is left out."""
     if "*" in one or "*" in other:
         return other if "*" in one else one
     pairs = ((one, other), (other, one))

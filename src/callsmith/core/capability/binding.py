@@ -1,4 +1,4 @@
-"""Binding: which capability runs a tool, and what becomes of the tool's arguments."""
+"""Binding: which capability runs a tool, and how the tool's arguments are passed on."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field

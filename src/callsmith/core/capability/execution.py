@@ -11,7 +11,7 @@ from callsmith.core.types.json_types import Json
 
 @dataclass(frozen=True, slots=True)
 class Execution:
-    """What runs, for whom, and what has come of it: `outcome` is empty while it runs, then "ok" or the code of the failure.
+    """What runs, for whom, and its outcome: `outcome` is empty while it runs, then "ok" or the code of the failure.
 
     `id` is the same in the record of the start and in that of the end. `digest` is that of the tool's definition, `arguments` a
     hash of what it runs with (`hash_arguments`): the arguments themselves are not recorded. `subject` is the caller, `via` are
@@ -42,7 +42,7 @@ class Execution:
     target_version: str = ""
 
 
-# Told of every execution: right before it starts, and once it has ended. It starts when this returns, and not if this raises.
+# Called for every execution: right before it starts, and once it has ended. It starts when this returns, and not if this raises.
 Audit: TypeAlias = Callable[[Execution], Awaitable[None]]
 
 

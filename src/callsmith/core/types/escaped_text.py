@@ -15,7 +15,7 @@ _HIDING = frozenset({"Cc", "Cf", "Co", "Cs", "Zl", "Zp"})  # controls, marks tha
 _SPACE = frozenset("\n\r\t")
 # Emoji, and letters of some languages, are joined by a character that is hidden elsewhere.
 _UNUSUAL = re.compile("[^ -~\n\t\u200d]|(?<=[\0-\x7f])\u200d|\u200d(?=[\0-\x7f])")
-# What no Markdown makes anything of, wherever it stands behind a mark of ours; addresses and mentions others make links of.
+# What no Markdown makes anything of, wherever it is behind a mark of ours; addresses and mentions others make links of.
 _PLAIN = re.compile(
     r"""(?!.*(?:://|www\.))(?:[^\0-\x7f]|[a-z0-9]|(?<=[a-z0-9])_(?=[a-z0-9])|[ .,;:%()+'"=?/-]|[<>](?=\ ))*""", re.IGNORECASE
 )
@@ -41,7 +41,7 @@ def one_line(text: str, most: int | None = None) -> str:
 
 
 def in_markdown(text: str, most: int | None = None) -> str:
-    """The text inside a line of Markdown, also in a table: as it is if nothing can come of it, else as code."""
+    """The text inside a line of Markdown, also in a table: as it is if it has no meaning in Markdown, else as code."""
     line = one_line(text, most)
     if _PLAIN.fullmatch(line):
         return line

@@ -21,8 +21,8 @@ class CallDecision:
 class ModelStep:
     """One time that a model was asked. An answer may take several: one for each round of calls, and those that were taken back.
 
-    `prompt` is the text as the model was given it, `grammar` what held its answer, as the engine is told it; empty: nothing did.
-    `text` is what it wrote, calls and reasoning in its own spelling. `repairs` names what had to be mended to read that. Of a
+    `prompt` is the text as the model got it, `grammar` what constrained its answer, as the engine got it; empty: nothing did.
+    `text` is what it wrote, calls and reasoning in its own spelling. `repairs` names what had to be repaired to read that. Of a
     model on another server, `prompt` is the body of the request, and `text` what is known of its answer. `decision` is why the
     model was asked for calls, or for words, where that was decided.
     """

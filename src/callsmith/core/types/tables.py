@@ -107,7 +107,7 @@ class Table:
         return value
 
     def number(self, key: str, most: float = 1e308, *, least: float = 0) -> float | None:
-        """A number from `least` to `most`; as it stands, from 0 to about as much as a float holds."""
+        """A number from `least` to `most`; by default from 0 to about as much as a float holds."""
         value = self.get(key)
         if value is None:
             return None

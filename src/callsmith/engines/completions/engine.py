@@ -1,7 +1,7 @@
 """An engine at the other end of a connection: `completions:http://localhost:8080`, of llama-server, vLLM or SGLang.
 
 The server continues text and knows nothing of tools: prompts are rendered here, grammars go with the request, and answers are
-read here. Behind `#` stands the model, where a server has several; `completions:vllm+http://…` says which kind of server it is,
+read here. Behind `#` is the model, where a server has several; `completions:vllm+http://…` says which kind of server it is,
 which else is found out by asking it. Several servers with the same model are separated by commas. The key is in the environment,
 in CALLSMITH_UPSTREAM_KEY.
 """

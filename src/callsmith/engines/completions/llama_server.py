@@ -4,7 +4,7 @@ A prompt may be a mixture of texts and ids, and each text is tokenized by itself
 `preserved_tokens` come without text, but `return_tokens` has their ids.
 
 `n_probs` gives log probabilities, before temperature, biases and grammar unless `post_sampling_probs` is asked for. Of the tokens
-that are parts of one character only the last is told, with all its bytes.
+that are parts of one character only the last is reported, with all its bytes.
 """
 
 from collections.abc import Mapping, Sequence
@@ -23,7 +23,7 @@ from callsmith.wire.fields import as_count, counted
 
 
 class LlamaServer(CompletionServer):
-    """A llama-server. One that routes between several models is told the model in every request."""
+    """A llama-server. One that routes between several models needs the model in every request."""
 
     kind, owner = "llama-server", "llamacpp"
     needs_room = False

@@ -71,7 +71,7 @@ class Chunk:
 
 
 class CompletionServer(ABC):
-    """A kind of server. `owner` is what its list of models says of their owner. `needs_room`: it has to be told how long an
+    """A kind of server. `owner` is what its list of models says of their owner. `needs_room`: it has to be sent how long an
     answer may become, for its own default is short. `adds_bos`: it puts the BOS before every prompt that is text. `_model` goes
     with every request that names a model.
     """
@@ -167,7 +167,7 @@ def choose_model(url: str, models: Sequence[Object], wanted: str) -> Object:
 
 
 def translate(error: ModelError, context: int | None) -> ModelError | PromptTooLong:
-    """The error that a refusal stands for: a prompt that does not fit is the client's mistake, a key the operator's."""
+    """The error that a refusal means: a prompt that does not fit is the client's mistake, a key the operator's."""
     if not isinstance(error, Rejected):
         return error
     if error.status in (400, 413, 422) and _TOO_LONG.search(error.message):

@@ -4,7 +4,7 @@ Prompts are always ids: with a text, nobody could say whether a BOS is to be add
 far, or only what is new, as the server was started. The chat template is read from the model's folder, if that is on this
 machine.
 
-Log probabilities are told as the rest of an answer is: all of them again, or what is new. They are those of the model where the
+Log probabilities are sent as the rest of an answer is: all of them again, or what is new. They are those of the model where the
 temperature is 0, and else after the temperature, unless the server has SGLANG_RETURN_ORIGINAL_LOGPROB in its environment; a
 grammar counts.
 """

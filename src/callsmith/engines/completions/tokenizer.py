@@ -2,7 +2,7 @@
 
 Where the server does not list its special tokens, its tokenizer is asked. Every token is turned to text; what looks like a
 special token (`<|im_end|>`, `[INST]`, `<tool_call>`) is tokenized again inside the same brackets. An ordinary token is then
-spelled otherwise, a special one is found wherever it stands.
+spelled otherwise, a special one is found wherever it occurs.
 
 A server may say where its model is without saying what the template is. If the server and the folder are on this machine, the
 folder is read; the cache of the Hugging Face hub is looked into, too. Nothing is fetched.
@@ -55,7 +55,7 @@ async def find_specials(tokenize: Tokenize, detokenize: Detokenize, size: int | 
 
 
 async def confirm_specials(tokenize: Tokenize, candidates: Mapping[str, int]) -> dict[str, int]:
-    """Those of the tokens that are found wherever their text stands."""
+    """Those of the tokens that are found wherever their text occurs."""
     if not candidates:
         return {}
     (tokens,) = await tokenize([_SEPARATOR.join(f"{text[0]}{text}{text[-1]}" for text in candidates)])

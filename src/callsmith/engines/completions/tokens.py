@@ -97,7 +97,7 @@ class TokenAligner:
                 self._place(len(self._waiting), len(self._text))
         if self._waiting and end is not None:
             self._place(len(self._waiting), 0)
-        if not self._waiting:  # no token was told of this text, and none will be
+        if not self._waiting:  # no token was reported for this text, and none will be
             self._at, self._text = self._at + len(self._text), ""
 
     def take(self) -> tuple[SampledToken, ...]:

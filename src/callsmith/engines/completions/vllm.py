@@ -5,7 +5,7 @@ nothing to add. The chat template is in `/tokenizer_info`, which is off by defau
 if that is on this machine.
 
 Log probabilities are before temperature, biases and grammar, unless the server was started with another `--logprobs-mode`. The
-likeliest tokens are told by their texts, so that of two with the same text there is one.
+likeliest tokens are reported by their texts, so that of two with the same text there is one.
 """
 
 import asyncio

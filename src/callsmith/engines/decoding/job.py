@@ -1,4 +1,4 @@
-"""A request to an engine that decodes in this process, and the way of its answer to the event loop that waits for it."""
+"""A request to an engine that decodes in this process, and how its answer gets to the event loop that waits for it."""
 
 import asyncio
 from collections.abc import Sequence as Tokens

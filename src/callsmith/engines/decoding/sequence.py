@@ -99,7 +99,7 @@ class Logprobs:
         self._logits = logits.copy()
 
     def add(self, token: int, start: int, end: int) -> None:
-        """This token was sampled; its text stands there in that of the answer."""
+        """This token was sampled; `start` and `end` are the place of its text in the answer."""
         logits = self._logits
         highest = logits.max()
         whole = float(highest) + float(np.log(np.exp(logits - highest).sum(dtype=np.float64)))

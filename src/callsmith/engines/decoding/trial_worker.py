@@ -1,4 +1,4 @@
-"""The program of a worker process: compiles the grammars it reads and reports what became of them. Imports llguidance alone.
+"""The program of a worker process: compiles the grammars it reads and reports the outcome. Imports llguidance alone.
 
 It is started by path, not as a module, and takes one argument, its settings as JSON. A request is a length (four bytes) and so
 many bytes of Lark text; a reply is one line of JSON. The end of the input ends the process, even in the middle of a compile.

@@ -79,7 +79,7 @@ class Cancellation:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What became of a text: the compiler's error, the error of the first step behind it, and the seconds both took."""
+    """The outcome of compiling a text: the compiler's error, the error of the first step behind it, and the seconds both took."""
 
     error: str
     step: str

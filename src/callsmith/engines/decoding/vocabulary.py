@@ -85,7 +85,7 @@ class Vocabulary(ABC):
         return LRU(_CACHED_BYTES)
 
     def tokenize(self, text: str, *, specials: bool = True) -> list[int]:
-        """The tokens of the text, special ones where their text stands, unless `specials` is off; no BOS is added.
+        """The tokens of the text, special ones where their text occurs, unless `specials` is off; no BOS is added.
 
         Most of a prompt was in the one before: the tokens of long pieces are cached.
         """

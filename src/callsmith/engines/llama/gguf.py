@@ -136,7 +136,7 @@ class GgufVocabulary(Vocabulary):
         return [C.string_at(buffer, size) if size > 0 else b"" for _, size in sizes]
 
     def _is_special(self, token: int) -> bool:
-        """Whether the token stands apart from its letters. An added token that is just a word or spaces does not."""
+        """Whether the token differs from its letters. An added token that is just a word or spaces does not."""
         kind, token_bytes = self._kinds[token], self.says[token]
         return bool(kind & (_CONTROL | _UNKNOWN)) or bool(
             kind & _USER_DEFINED and token_bytes[:1] == b"<" and token_bytes[-1:] == b">"

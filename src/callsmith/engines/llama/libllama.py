@@ -227,7 +227,7 @@ class Library:
     def threads(self) -> int:
         # Larger machines count each core twice, and the second half of a core has nothing to add to arithmetic.
         most = cores() if cores() <= 4 else cores() // 2
-        # Without OpenMP threads wait for each other wide awake, and cannot be told to sleep where the machine is shared.
+        # Without OpenMP threads wait for each other wide awake, and cannot be made to sleep where the machine is shared.
         return max(1, most // 2) if "OPENMP = 1" not in self.uses and machine_is_shared() else most
 
     def neglects(self, processor: str) -> str:
@@ -293,7 +293,7 @@ class _Room(C.Structure):
 
 
 def _measure(dll: C.CDLL, name: str) -> tuple[bytes, int | None]:
-    """What the function returns, with room to spare, and how many bytes of it are the struct (None: cannot be told here)."""
+    """What the function returns, with room to spare, and how many bytes of it are the struct (None: unknown)."""
     address = C.cast(getattr(dll, name), _Pointer)
     machine = platform.machine().lower()
     ends: list[int] = []
@@ -350,7 +350,7 @@ def machine_is_shared() -> bool:
 def openmp_policy() -> Generator[None]:
     """Let waiting threads sleep where the machine is shared: spinning ones slow generation a hundredfold there.
 
-    OpenMP reads this once, when it is loaded, so it is set for just that moment. What the user has set stands.
+    OpenMP reads this once, when it is loaded, so it is set for just that moment. What the user has set is kept.
     """
     policy = {"OMP_WAIT_POLICY": "passive", "GOMP_SPINCOUNT": "0"}
     if not sys.platform.startswith("linux") or any(name in os.environ for name in policy) or not machine_is_shared():

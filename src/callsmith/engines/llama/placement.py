@@ -218,7 +218,7 @@ class Placement:
 
     @property
     def parameter(self) -> int:
-        """What the library is told: it counts the output as one more layer, and takes that first; -1 is all."""
+        """What is passed to the library: it counts the output as one more layer, and takes that first; -1 is all."""
         return 0 if not self.layers else self.layers + 1 if self.layers < self.of else -1
 
 

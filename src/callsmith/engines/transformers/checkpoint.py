@@ -85,7 +85,7 @@ class TokenizerVocabulary(Vocabulary):
 
 
 def _is_special(added: Mapping[str, Any]) -> bool:
-    """Whether the token stands apart from its letters. An added token that is just a word or spaces does not."""
+    """Whether the token differs from its letters. An added token that is just a word or spaces does not."""
     text: str = added["content"]
     return bool(added["special"]) or (text[:1] == "<" and text[-1:] == ">")
 

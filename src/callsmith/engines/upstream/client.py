@@ -77,7 +77,7 @@ def split_urls(text: str) -> tuple[str, ...]:
 class Upstream:
     """A server at a URL, or the same at several. `headers` go with every request; nothing of them is ever said in an error.
 
-    `shows_session`: routers are told the session of a request. `probe` is what a server that was down is asked for.
+    `shows_session`: routers are sent the session of a request. `probe` is what a server that was down is asked for.
     """
 
     def __init__(

@@ -29,7 +29,7 @@ _BUSY: Final = (1.0, 60.0)  # seconds that a busy server is left alone: where it
 _PROBES: Final = (0.25, 5.0)  # seconds between two probes: first, and at most
 _OVERLOADED: Final = frozenset({429, 503, 529})
 _BROKEN: Final = frozenset({502, 504})
-_BEGINNING = 1024  # characters of a text that is continued as it stands: what is behind them may have been added later
+_BEGINNING = 1024  # characters of a text that is continued as it is: what is behind them may have been added later
 _NO_KEY = "@"  # before the address of a caller who has no key
 
 

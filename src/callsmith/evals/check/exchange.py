@@ -19,7 +19,7 @@ _MOST_BYTES = 32 * 1024 * 1024  # of an answer
 
 @dataclass(slots=True)
 class Exchange:
-    """A request and its answer. `failure` says what became of the connection, where it broke or took too long (`is_late`)."""
+    """A request and its answer. `failure` says what happened to the connection, where it broke or took too long (`is_late`)."""
 
     method: str
     path: str

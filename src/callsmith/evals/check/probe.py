@@ -125,7 +125,7 @@ class ProbeContext:
         return answer
 
     async def send(self, body: Json, *, path: str = "", headers: Mapping[str, str] | None = None) -> Exchange:
-        """The answer to a body as it stands, whatever its status."""
+        """The answer to a body as it is, whatever its status."""
         spoken = self.dialect.spoken
         own = spoken.headers(self.target.key) if headers is None else headers
         base = spoken.base_url(self.target.url)
@@ -156,7 +156,7 @@ class ProbeContext:
         names = {tool.name for tool in tools}
         if tools and (calls := [call.name for call in find_calls(answer.text, tools).calls if call.name in names]):
             if writes_bare_calls(self.model):
-                raise Wrong(f"a call of {calls[0]} stands in the text, and was not read as one: {answer.text[:200]!r}")
+                raise Wrong(f"a call of {calls[0]} is in the text, and was not read as one: {answer.text[:200]!r}")
             raise ModelFault(f"the model wrote a call of {calls[0]} without the markers of its format: {answer.text[:200]!r}")
 
     def is_cut_in_call(self, answer: Answer) -> bool:

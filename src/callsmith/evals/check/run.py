@@ -173,7 +173,7 @@ def _is_wanted(context: ProbeContext, probe: Probe, only: Collection[str]) -> bo
 
 
 async def _run(context: ProbeContext, probe: Probe, repeat: int) -> tuple[Finding, Exception | None]:
-    """The probe, as often as it is to be run; the worst of what it finds is told. And what the last run has ended with."""
+    """The probe, as often as it is to be run; the worst of what it finds is reported. And what the last run has ended with."""
     order: tuple[Verdict, ...] = ("skipped", "right", "weak", "wrong")
     worst, counts, began = Finding(probe, context.dialect, "skipped"), Counter[Verdict](), time.perf_counter()
     ended: Exception | None = None

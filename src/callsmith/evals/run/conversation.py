@@ -16,7 +16,7 @@ _numbers = count(1)
 
 
 class CaseConversation:
-    """Holds the conversation of a case with a model: it is asked until it calls nothing, and then told the next turn."""
+    """Holds the conversation of a case with a model: it is asked until it calls nothing, and then given the next turn."""
 
     def __init__(self, model: Model, setup: Setup, checker: Checker, sampling: Sampling) -> None:
         self._model = guard_model(model, () if setup.guards is False else None)

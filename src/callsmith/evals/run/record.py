@@ -1,4 +1,4 @@
-"""`CaseRecord`: what became of one case in one setup; and the file in which records are kept as they come."""
+"""`CaseRecord`: the outcome of one case in one setup; and the file in which records are kept as they come."""
 
 import json
 from collections.abc import Mapping
@@ -21,12 +21,12 @@ CallRow: TypeAlias = Mapping[str, Json]  # a call as it is kept: its name and it
 
 @dataclass(frozen=True, slots=True)
 class CaseRecord:
-    """What became of one case in one setup.
+    """The outcome of one case in one setup.
 
     `is_right` is the verdict, `judge` says whose ("bfcl", "ast_eq", "expect"), `error_type` what is wrong. `is_equal` is the
     strict equality `ast_eq`, None where no calls are expected. `valid` is how many of the calls fit the schemas of their tools.
     `text` is what the model wrote, in its own spelling. `cached` of the prompt's tokens were in the KV cache. `repairs` names
-    what had to be mended to read the calls, `retries` is how often something was asked for again. A case with an `error` has no
+    what had to be repaired to read the calls, `retries` is how often something was asked for again. A case with an `error` has no
     answer, and is wrong whatever was expected. `digest` tells the case from another of the same id. `score` is the log odds of
     a call where it was decided whether there is one.
     """

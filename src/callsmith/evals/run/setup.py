@@ -26,7 +26,7 @@ class Setup:
 
     `choice`: whether the model may choose between a call and text ("auto"), or must call a tool before it answers ("required").
     `constrained`: calls that it may choose to make are held to the tools' schemas. `repairs`: what it writes is read with
-    leniency, in all formats that are known of it; otherwise it must be valid as it stands, in the format it was told.
+    leniency, in all formats that are known of it; otherwise it must be valid as it is, in the format of the setup.
     `parallel`: several calls may be made at once. `guards`: the safety net of small models, in conversations. `prompt` names how
     tools are put to the model; empty: in its own way. `bias` makes calls likelier where it is decided whether to call; a prompt
     that has no threshold yet gets 0 for it.
@@ -140,7 +140,7 @@ def set_up(model: Model, setup: Setup, with_tool_prompt: WithToolPrompt | None =
 
 
 def offered_tools(model: Model, setup: Setup, tools: Sequence[Tool]) -> tuple[Tool, ...]:
-    """The tools as this setup offers them: another server is told to hold calls to their schemas by a word with each tool."""
+    """The tools as this setup offers them: another server holds calls to their schemas if a field of each tool says so."""
     if setup.constrained and isinstance(model, RemoteModel):
         return tuple(replace(tool, strict=True) for tool in tools)
     return tuple(tools)

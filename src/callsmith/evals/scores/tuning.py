@@ -1,7 +1,7 @@
 """Which tool prompt suits a model, and from which threshold on it calls: chosen on one half of the cases, reported on the other.
 
 Every case was asked once with each tool prompt, so that calls were made whatever the model would have decided, and the score of
-that decision was kept. What would have become of a case at some threshold follows: below it nothing is called, else what was.
+that decision was kept. The outcome of a case at another threshold follows: below it nothing is called, else what was.
 
 The rule: the mean of two shares, how many cases with right calls are right and how many others are left alone, each as the mean
 of its groups. Of thresholds that do nearly as well as the best, within a point, the one that calls most often counts: by chance
@@ -41,7 +41,7 @@ Expects = Mapping[str, Expect]  # what is right in a case, by its id
 class Way:
     """One tool prompt with its best threshold, which is None where nothing was decided.
 
-    `value` is how well it does on the tuning half, `records` are what becomes of the held-out half.
+    `value` is how well it does on the tuning half, `records` are the outcomes of the held-out half.
     """
 
     prompt: str
@@ -157,7 +157,7 @@ def _extend(stretches: list[tuple[Fraction, float, float]], value: Fraction, low
 
 
 def at_threshold(records: Iterable[CaseRecord], threshold: float | None, expects: Expects) -> list[CaseRecord]:
-    """What would have become of the cases at this threshold."""
+    """The outcomes of the cases at this threshold."""
     return [_at_threshold(record, threshold, expects[record.case]) for record in records]
 
 

@@ -3,7 +3,7 @@
     <|channel|>analysis<|message|>Need the weather.<|end|>
     <|start|>assistant<|channel|>commentary to=functions.get_weather <|constrain|>json<|message|>{"city": "Paris"}<|call|>
 
-The prompt ends in `<|start|>assistant`. The recipient stands behind the channel or before it; if it is the assistant itself, the
+The prompt ends in `<|start|>assistant`. The recipient comes after the channel or before it; if it is the assistant itself, the
 message is a thought.
 """
 

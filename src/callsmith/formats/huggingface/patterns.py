@@ -214,7 +214,7 @@ class _PatternParser:
         return GROUPS[name]
 
     def _inside(self, start: int) -> str:
-        """What stands between the parentheses of a group; the place moves behind it."""
+        """The text between the parentheses of a group; the place moves behind it."""
         depth, self.at = 0, start
         while self.at < len(self.pattern):
             here = self.pattern[self.at]

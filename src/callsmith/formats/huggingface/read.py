@@ -151,7 +151,7 @@ def _read_reasoning(field: _Field, anchor: str) -> list[Thinks]:
     if not closer:
         raise error_at(field.where, "reasoning needs `close` or `close_pattern`")
     openers = _each_way(field.open) if field.open else []
-    if not openers:  # the prompt opens it: `<think>` stands in the anchor, and only the closer in the answer
+    if not openers:  # the prompt opens it: `<think>` is in the anchor, and only the closer in the answer
         closing = closer[0] if isinstance(closer[0], str) else ""
         opening = closing.strip().replace("/", "", 1)
         if "/" not in closing or opening not in anchor.replace("\\", ""):
@@ -192,7 +192,7 @@ def _read_calls(field: _Field) -> Calls:
 
 
 def _closing_separator(field: _Field) -> str:
-    """What stands between calls, where the closing pattern has it: a separator, or white space behind the call."""
+    """What separates calls, where the closing pattern has it: a separator, or white space behind the call."""
     ending = _section_end(field)
     parted = [separator for way in (ending.ways if ending else ()) if (separator := _separator(way)).strip()]
     ways = field.close.ways if field.close else ()
@@ -200,7 +200,7 @@ def _closing_separator(field: _Field) -> str:
 
 
 def _split_opener(field: _Field) -> tuple[Nodes, str, Nodes]:
-    """What opens a section of calls, what stands between calls if it is not white space, and what opens a call."""
+    """What opens a section of calls, what separates calls if it is not white space, and what opens a call."""
     if field.open is None:
         raise error_at(field.where, "calls need `open` or `open_pattern`")
     if len(field.open.ways) > 1:
@@ -275,7 +275,7 @@ def _list_unclosed(opener: Nodes, closer: Nodes, body: Nodes) -> Nodes:
 
 
 def _read_body(field: _Field, opener: Nodes) -> tuple[Nodes, Spelling]:
-    """What stands between the markers of a call, and how values are written."""
+    """What is between the markers of a call, and how values are written."""
     paths = _paths(field)
     captured = {node for node in opener if isinstance(node, Hole)} | {NAME for node in opener if isinstance(node, Ident)}
     if paths["name"] == "name" and NAME in captured and not field.each:

@@ -33,7 +33,7 @@ def _read_notation(args: Table) -> Spelling:
 
 
 def _read_quotes(args: Table) -> tuple[str, ...]:
-    """What stands around strings, if it is not a quotation mark."""
+    """What is around strings, if it is not a quotation mark."""
     quotes: list[str] = []
     for pair in args.array("string_delims") or ():
         ends = as_list(pair)

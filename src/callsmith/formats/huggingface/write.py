@@ -121,7 +121,7 @@ class _CallsWriter:
             raise UsageError("an end of calls that also begins them cannot be expressed in a response template")
 
     def field(self) -> dict[str, Any]:
-        """The field, with patterns around the calls, how they are parsed and what becomes of it."""
+        """The field, with patterns around the calls, how they are parsed, and what they are turned into."""
         patterns = {"open_pattern": self.opener(), "close_pattern": self._closer()}
         if self.is_array:
             return patterns | {"content": "json", "transform": self._transform(), "transform_each": True}
@@ -179,7 +179,7 @@ class _CallsWriter:
             self.lost.append("where a call ends if text follows it: the text is taken for a part of its arguments")
         if not self.after:
             return rf"(?<=\}})\s*(?:{separator}\s*(?={self.opener(captures=False)})|{end or self.end}\s*)"
-        # `)`: the next call is opened by what stands between them
+        # `)`: the next call is opened by what separates them
         again = (rf"{separator}\s*" if separator else r"\n") + pattern_of(self.before)
         return rf"{pattern_of(self.after)}(?:\s*{end or self.end}\s*|(?={again}))"
 
@@ -208,7 +208,7 @@ class _CallsWriter:
         return pattern_of(each.nodes, value=".*?", flags=flags or r"\w+")
 
     def _transform(self) -> dict[str, Any]:
-        """What becomes of a parsed call: a tool call as chat templates take it."""
+        """What a parsed call is turned into: a tool call as chat templates take it."""
         if not isinstance(self.body, Obj):
             has_id = any(node is Hole.ID or isinstance(node, Ident) for node in self.before)
             if not has_id and Hole.ID in _flat(self.before):
@@ -329,5 +329,5 @@ def _optional(pattern: str) -> str:
 
 
 def response_template_text(template: ResponseTemplate) -> str:
-    """A response template as JSON, as it stands in a tokenizer's settings."""
+    """A response template as JSON, as a tokenizer's settings have it."""
     return json.dumps({"response_template": template.template}, ensure_ascii=False, indent=2) + "\n"

@@ -3,7 +3,7 @@
     calls, content, fallback = find_calls(answer, tools)
 
 The formats are tried one after another, and the first that finds a call is taken: first outside the reasoning, then on the text
-without it, then bare JSON, Gemma's inline calls and plain `name(key=value)`, and at last inside the reasoning. What stands in
+without it, then bare JSON, Gemma's inline calls and plain `name(key=value)`, and at last inside the reasoning. What is in
 code (fences, backticks) is an example and no call, unless a fence is all there is.
 """
 

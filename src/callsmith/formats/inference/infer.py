@@ -155,7 +155,7 @@ def _guess_formats(rendered: RenderedTurns) -> Iterator[_Guess]:
 
 
 def _lead(rendered: RenderedTurns, repetition: Repetition) -> str:
-    """The end of the header that also stands between calls, if calls have no other marker: `>>>`."""
+    """The end of the header that is also between calls, if calls have no other marker: `>>>`."""
     if repetition.item[0] not in HOLE_OF_MASK or repetition.open.strip():
         return ""
     ways = (

@@ -1,7 +1,7 @@
 """Masking rendered probes: every made-up name, key, value and id becomes one character that stands for its hole.
 
 Two turns that differ only in those are then the same text, and what repeats is found by comparing: `find_repetitions` takes a
-text with one item and the same text with two, and finds where the item begins and ends and what stands between.
+text with one item and the same text with two, and finds where the item begins and ends and what is between.
 """
 
 import json
@@ -109,7 +109,7 @@ def mask_arguments(text: str, calls: Iterable[Call], spelling: Spelling) -> str 
         for key, value in call.arguments.items():
             ways = (spell(spelling, value), str(value)) if spelling == RAW else (spell(spelling, value),)
             start = text.find(key)
-            # The last of them: the flag of a type may be spelled like the value, and stands before it.
+            # The last of them: the flag of a type may be spelled like the value, and is before it.
             at, way = max((text.rfind(way) if value not in VALUES else text.find(way, start), way) for way in ways)
             if start < 0 or at < start:
                 return None
@@ -121,7 +121,7 @@ def mask_arguments(text: str, calls: Iterable[Call], spelling: Spelling) -> str 
 def mask_numbers(one: str, two: str) -> tuple[str, str, int]:
     """A turn with one call and one with two, with the single digits masked that number their calls; and the first number.
 
-    In the turn with two calls the next digit stands too: where it does not, calls have no numbers.
+    In the turn with two calls the next digit is there too: where it does not, calls have no numbers.
     """
     numbers, more = ([int(digit) for digit in SINGLE_DIGIT.findall(text)] for text in (one, two))
     if len(numbers) != 1 or more != [numbers[0], numbers[0] + 1]:

@@ -1,6 +1,6 @@
 """What chat templates are offered: filters, tests, functions and methods, each of which pays for what it does before it does it.
 
-They are those that the templates in use know. What is not here does not exist: a template that needs it is told its name.
+They are those that the templates in use know. What is not here does not exist: the error of a template that needs it names it.
 """
 
 import re

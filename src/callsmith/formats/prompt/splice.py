@@ -86,7 +86,7 @@ def _is_same(prompted: Message, answer: Message) -> bool:
 
 
 def _markers(format: Format) -> Iterator[str]:
-    """What stands around and in calls."""
+    """The markers around and in calls."""
     for node in (*format.calls.item, *format.calls.close):
         yield from (text.strip() for text in literals_of(node) if len(text.strip()) > 2)
 

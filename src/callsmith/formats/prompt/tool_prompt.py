@@ -5,7 +5,7 @@ shown, in which format calls are written, what is said about when to call, how a
 nothing is to be called. Templates then see nothing but words: tools, calls and results stand in the text of messages.
 
 The texts have places to fill: `{tools}` in `instructions` and `words`, `{earlier}` in `instructions` for what the user said
-before without a call (where there is no such place, all is told as it was: a model that has answered in words goes on in words),
+before without a call (where there is no such place, all is shown as it was: a model that has answered in words goes on in words),
 `{results}` in `results` and `answer`, `{name}` in `next`.
 
 What a model has read once need not be read again: after results the prompt of the next call goes on from the one before.
@@ -98,9 +98,9 @@ class ToolPrompt:
         return prompt_messages
 
     def ask_for_words(self, messages: Sequence[Message], tools: Sequence[Tool]) -> list[Message]:
-        """The messages without any trace of a call: what tools have returned stands behind the question it was asked for.
+        """The messages without any trace of a call: what tools have returned comes after the question it was asked for.
 
-        Who answers from results need not be told of the tools, and sees from the question what they were called with.
+        A model that answers from results does not need the tools, and sees from the question what they were called with.
         """
         has_results = messages[-1].role == "tool"
         listed = "\n".join(f"- {tool.name.replace('_', ' ')}: {_first_line(tool)}".rstrip(": ") for tool in tools)
@@ -202,7 +202,7 @@ def _without_system(messages: Sequence[Message]) -> list[Message]:
 def _split_earlier(messages: Sequence[Message], *, is_open: bool) -> tuple[list[Message], str]:
     """The latest question and all before it that led to calls; and what the user said else, as a text.
 
-    Of the answers in words only the last is told: a small model that sees more of them writes calls for what was answered long
+    Of the answers in words only the last is shown: a small model that sees more of them writes calls for what was answered long
     ago. While it `is_open` whether anything is called none is, for who sees one gives another; only who answers a question in a
     few words means it.
     """

@@ -85,7 +85,7 @@ class ArgumentsReader:
         self._push("}")
 
     def _read_json_object(self) -> Incremental[bool]:
-        """Read all arguments as one JSON object, if one stands here instead; whether it did."""
+        """Read all arguments as one JSON object, if there is one instead; whether it did."""
         if not (yield from self._source.skip_space()) or self._source.text[self._source.pos] != "{":
             return False
         self._literals.repair("json-arguments")

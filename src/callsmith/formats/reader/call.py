@@ -82,7 +82,7 @@ class CallReader(CallState):
         return char if char.isalpha() or char == "_" else None
 
     def joined_part(self, part: Calls) -> Incremental[Calls | None]:
-        """The part without its outer markers, if the next call stands inside the markers of the last one."""
+        """The part without its outer markers, if the next call is inside the markers of the last one."""
         item = part.item
         start = max((at - (node is NAME) for at, node in enumerate(item) if node is NAME or isinstance(node, Obj)), default=0)
         if start < 1 or not (yield from self.source.at(first_literals(item[start:]))):

@@ -77,7 +77,7 @@ class EnvelopeReader:
         return (yield from self._source.read_word(COLON, NAME_LIKE))
 
     def _meaning(self, key: str) -> Hole | None:
-        """What stands under a key: what the format declares, or what other families keep under it; None: nothing of the call."""
+        """What is under a key: what the format declares, or what other families keep under it; None: nothing of the call."""
         call, declared = self._call, self._declared
         if key in declared:
             return declared[key]

@@ -168,7 +168,7 @@ class LiteralReader:
         return html.unescape(word) if isinstance(values, Raw) and values.entities else word
 
     def is_present(self, node: Opt, follow: tuple[str, ...]) -> Incremental[bool]:
-        """Whether an optional node stands here: its first literal does, or, if it has none, nothing of `follow`."""
+        """Whether an optional node is here: its first literal is, or, if it has none, nothing of `follow`."""
         if isinstance(node.nodes[0], str | OneOf):
             wanted = first_literals(node.nodes)
             if (yield from self.source.at_after_space(wanted)) is None and (yield from self.source.at_after_space(self._ignored)):

@@ -34,7 +34,7 @@ def parse(
 ) -> Parsed:
     """Parse an answer, whole or in pieces. Text at the end of the prompt that begins the answer (`opened`) is part of it.
 
-    `recover`: calls inside the reasoning count where none stands outside.
+    `recover`: calls inside the reasoning count where there is none outside.
     If the answer closes reasoning that it does not open, and the prompt does not say how it began, it began with reasoning.
     """
     tools = tuple(tools)

@@ -8,7 +8,7 @@
 From the marker of a call on, the text is saved until the call is complete: if it turns out to be no call, the marker is emitted
 as text and reading goes on behind it; once `CallStarted` has been emitted, what cannot be read becomes `Unreadable`.
 A call has one id from its first event on: where the format writes the id behind the arguments, the call is withheld until then.
-If no call stands outside the reasoning, calls inside it are recovered at the end, unless `recover` is off.
+If there is no call outside the reasoning, calls inside it are recovered at the end, unless `recover` is off.
 No text makes a reader raise. `strict` allows no repairs.
 """
 
@@ -227,7 +227,7 @@ class Reader:
             yield from self._read_marker(hit)
 
     def _read_marker(self, hit: str) -> Incremental[None]:
-        """Read the marker that stands here: a closer, an opener, or one that is dropped."""
+        """Read the marker at this place: a closer, an opener, or one that is dropped."""
         markers, part = self._markers, self._part
         if part and hit in first_literals(nodes_of(part.close)):
             self._source.pos += len(hit)

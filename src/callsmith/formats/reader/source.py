@@ -173,7 +173,7 @@ class TextSource:
         return self.text[self.pos]
 
     def at(self, wanted: tuple[str, ...], offset: int = 0) -> Incremental[str | None]:
-        """The longest of these texts that stands here (or `offset` characters on), left unread."""
+        """The longest of these texts that begins here (or `offset` characters on), left unread."""
         while True:
             text, pos = self.text, self.pos + offset
             here, rest, may_grow = None, len(text) - pos, False
@@ -198,7 +198,7 @@ class TextSource:
             yield
 
     def at_after_space(self, wanted: tuple[str, ...]) -> Incremental[str | None]:
-        """The longest of these texts that stands here or behind white space; nothing is read."""
+        """The longest of these texts that begins here or after white space; nothing is read."""
         _, offset = yield from self.peek_after(0)
         return (yield from self.at(wanted, offset))
 

@@ -1,4 +1,4 @@
-"""A JSON value that stands in the buffer to its end, and in which nothing is to be repaired: read at once, at the speed of C.
+"""A JSON value that is in the buffer to its end, and in which nothing is to be repaired: read at once, at the speed of C.
 
 What it gives is what `read_notation` would push; where that is not certain it gives nothing, and the value is read step by step.
 """

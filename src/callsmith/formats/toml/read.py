@@ -146,7 +146,7 @@ def _read_marker(table: _FormatTable, key: str) -> Nodes:
     """Read nodes without holes, apart from {skip}."""
     nodes = _read_nodes(table.get(key), table.at(key))
     if holes := set(_holes_of(nodes)) - {Hole.SKIP}:
-        raise table.error(key, f"{{{min(hole.value for hole in holes)}}} stands outside the calls")
+        raise table.error(key, f"{{{min(hole.value for hole in holes)}}} is outside the calls")
     return nodes
 
 

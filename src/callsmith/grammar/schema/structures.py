@@ -296,7 +296,7 @@ def _matches(pattern: str, name: str) -> bool:
 
 
 def _is_supported(pattern: str) -> bool:
-    """Whether the names that match can be told from all others."""
+    """Whether the names that match can be distinguished from all others."""
     try:
         match_whole_text(parse(pattern))
     except UnsupportedRegex:

@@ -162,7 +162,7 @@ class AsWritten:
         members = [self._rule(Seq((key, member))) for key, member in zip(keys, declared.values(), strict=True)]
         tracked = min(len(members), TRACKED)
         needed = min(required, tracked)
-        more: list[tuple[str, str, str]] = []  # a member, what becomes of the parameter, and under which condition
+        more: list[tuple[str, str, str]] = []  # a member, the new value of the parameter, and under which condition
         more += [(member, f"set_bit({at})", f" %if bit_clear({at})") for at, member in enumerate(members[:tracked])]
         more += [(member, "_", "") for member in members[tracked:]]
         if room is None:

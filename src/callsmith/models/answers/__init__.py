@@ -1,1 +1,1 @@
-"""What becomes of the text that an engine writes: decided beforehand, filtered, validated, and taken back where it must be."""
+"""From the text that an engine writes to an answer: decided beforehand, filtered, validated, and taken back where it must be."""

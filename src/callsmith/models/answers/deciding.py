@@ -32,7 +32,7 @@ from callsmith.formats.write import literal_text, write
 from callsmith.models.answers.grounding import CallJudge, is_same
 from callsmith.models.grammars import AnswerGrammar, Grammars
 
-TAKEN_BACK: Final = "unfounded_call"  # what it was to be called with stands nowhere
+TAKEN_BACK: Final = "unfounded_call"  # its arguments occur nowhere
 SURE: Final = 3.0  # above the threshold: the model wants to call, and only lacks something
 _LIKELIEST: Final = 20  # tokens that are looked at; what is not among them is too unlikely to matter
 _LEAST: Final = 1e-9

@@ -90,7 +90,7 @@ def made_up_values(call: Call, tool: Tool, conversation: str) -> list[str]:
 
 
 def is_given(call: Call, tool: Tool, conversation: str) -> bool:
-    """Whether every value of a call was given: as it stands, as one that the tool allows, or a short one by its words.
+    """Whether every value of a call was given: literally, as one that the tool allows, or a short one by its words.
 
     A text of several words that was not said so may be about a result that is not there yet: "the text of the file".
     """
@@ -239,7 +239,7 @@ def _with_schemas(call: Call, tool: Tool) -> Iterator[tuple[Json, Mapping[str, A
 
 
 def _is_known(value: str, known: _Known) -> bool:
-    """Whether a value was given: as it stands, by one of its words or the beginning of one, or by one of its numbers, which may
+    """Whether a value was given: literally, by one of its words or the beginning of one, or by one of its numbers, which may
     be spelled otherwise: 2027-06-03 for "3 June", 2 for "two"."""
     numbers = {number.lstrip("0") or "0" for number in re.findall(r"\d+", value)}
     if value in known.folded or any(number in known.folded or _NUMBER_WORDS.get(number) in known.words for number in numbers):
@@ -251,7 +251,7 @@ def _is_known(value: str, known: _Known) -> bool:
 
 def _is_spoken_of(call: Call, tool: Tool, question: str) -> bool:
     """Whether the user speaks of what the tool does: by a word of its name or description, or a value that the tool lists. The
-    values of the call do not tell: they may be taken from anywhere. Where it cannot be told, it is so: in other languages, and
+    values of the call do not tell: they may be taken from anywhere. Where that is unknown, it is so: in other languages, and
     where nothing but the values was said."""
     words = set(re.findall(r"\w+", question.casefold()))
     listed = (re.findall(r"\w+", str(value).casefold()) for value, schema in _with_schemas(call, tool) if schema.get("enum"))

@@ -133,7 +133,7 @@ def pass_through(stages: Iterable[Stage], events: Iterable[ModelEvent]) -> Itera
 
 
 class EngineAnswer:
-    """Reads the pieces of one answer. `reads_specials`: special tokens are told apart from the same letters.
+    """Reads the pieces of one answer. `reads_specials`: special tokens are distinguished from the same letters.
 
     `frames` are the special tokens that frame messages: with one of those that are in the prompt, the model goes on with somebody
     else's turn, and its own is over.
@@ -171,7 +171,7 @@ class EngineAnswer:
 
     @property
     def turn(self) -> Iterable[Piece]:
-        """What was written, without what stands behind the calls of a complete answer."""
+        """What was written, without what follows the calls of a complete answer."""
         return _first_pieces(self._pieces, self._called) if self.normalizer.is_complete else self._pieces
 
     def feed(self, piece: Piece | Finished) -> Iterator[ModelEvent]:
@@ -208,7 +208,7 @@ class EngineAnswer:
 
 
 def _calls_size(pieces: Iterable[Piece], read: Sequence[ModelEvent], withheld: int) -> int:
-    """How much of what was written is calls and what stands before them. `read` has come of the last piece, with a call in it;
+    """How much of what was written is calls and what comes before them. `read` has come of the last piece, with a call in it;
     of the last characters, `withheld`, nothing has come yet."""
     behind: list[ModelEvent] = []
     for event in read:

@@ -42,7 +42,7 @@ _NO_TOOLS: Final = re.compile(
 class TextCalls:
     """Reads calls that a server passes on as text, because it does not know how its model writes them.
 
-    `is_expected`: the model was told to write its calls so, and nothing is repaired.
+    `is_expected`: the model was instructed to write its calls so, and nothing is repaired.
 
     An answer that is nothing but code, or one plain `name(key=value)`, may be a call too: it is withheld until that is known.
     """
@@ -219,7 +219,7 @@ def _normalize_name(name: str) -> str:
 
 class UpstreamAnswer:
     """Reads the bytes of one answer. The events go through `calls` and `normalizer`; the stages `before` them see what the server
-    has sent, those `behind` what has become of it."""
+    has sent, those `behind` what was made of it."""
 
     def __init__(
         self,

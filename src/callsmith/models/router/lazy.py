@@ -99,7 +99,7 @@ class MemoryBudget:
 
 @dataclass(frozen=True, slots=True)
 class ModelStatus:
-    """Whether a model is loaded, and what became of it so far. `expires_in` is in how many seconds it will be unloaded if
+    """Whether a model is loaded, and its state so far. `expires_in` is in how many seconds it will be unloaded if
     nobody asks, None: not by itself. `error` is why it could not be loaded the last time."""
 
     state: Literal["loaded", "loading", "unloaded", "failed"] = "loaded"
@@ -234,7 +234,7 @@ class LazyModel:
                     await self._budget.make_room(self)
                     self._waits_for_room = False
                     await self._open_logged()
-        except Exception as error:  # whatever it is, those who wait have to be told
+        except Exception as error:  # whatever it is, those who wait must get it
             raise self._note_failure(error) from error
         finally:
             self._waits_for_room = False
@@ -244,7 +244,7 @@ class LazyModel:
             self._start_idle_time()
 
     def _note_failure(self, error: Exception) -> ModelError:
-        """The error for those who wait: what is wrong with the settings or the file is the operator's to mend, not theirs."""
+        """The error for those who wait: what is wrong with the settings or the file is the operator's to fix, not theirs."""
         is_known = isinstance(error, CallsmithError)
         _log.error("%s cannot be loaded: %s", self.name, error, exc_info=not is_known)
         why = error if is_known else f"{type(error).__name__}; the server's log says more"
@@ -324,7 +324,7 @@ class LazyModel:
     def _drop_task(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
         if not task.cancelled():
-            task.exception()  # it was logged; whoever still waits is told
+            task.exception()  # it was logged; whoever still waits gets it
 
     async def _count(self, request: Request) -> int:
         async with self.use() as opened:

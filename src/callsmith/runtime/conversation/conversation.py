@@ -157,7 +157,7 @@ class Conversation:
 
     @property
     def instructions(self) -> str:
-        """What the model is told before the conversation."""
+        """The instructions the model gets before the conversation."""
         return self._journal.saved.instructions
 
     @property
@@ -240,7 +240,7 @@ class Conversation:
         return message.content
 
     async def instruct(self, instructions: str) -> None:
-        """Change what the model is told before the conversation, from the next turn on."""
+        """Change the instructions the model gets before the conversation, from the next turn on."""
         check_argument("instructions", instructions, str)
         with self._turn():
             await self._journal.instruct(instructions)
@@ -301,7 +301,7 @@ class Conversation:
         return [ToolFinished(result) for result in answers]
 
     async def _go(self, begin: Callable[[], Awaitable[Sequence[RunEvent]]]) -> AsyncGenerator[RunEvent, None]:
-        """A turn: begun, and run from the history as it stands."""
+        """A turn: begun, and run from the history as it is."""
         with self._turn():
             for event in await begin():
                 yield event

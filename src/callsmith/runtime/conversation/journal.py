@@ -236,7 +236,7 @@ class Journal:
             await self.settle(*(cancelled_result(call, started=True) for call in begun))
 
     async def take_back(self) -> None:
-        """The turn has failed. If nothing has come of it, it is as if nothing had been said."""
+        """The turn has failed. If it has produced nothing, it is as if nothing had been said."""
         self._said = None
         await self.interrupt_started()
         if self.saved.messages == self._base:

@@ -41,7 +41,7 @@ AnswerPause: TypeAlias = Callable[[Questions, tuple[Call, ...]], Awaitable[Pause
 
 @dataclass(frozen=True, slots=True)
 class PausableRun:
-    """Runs a model with tools from where the journal stands. The caller runs calls of the `deferred` ones.
+    """Runs a model with tools from the state of the journal. The caller runs calls of the `deferred` ones.
 
     `preface` goes before the messages and is not journaled. Where the run pauses, `answer_pause` is given the questions and the
     calls that the caller runs, and returns what the run is resumed with, or None: then it ends there. With `store_questions`,

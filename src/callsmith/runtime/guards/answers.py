@@ -7,7 +7,7 @@ What is of no use is taken back before anybody sees or runs it, and the model is
    nobody has seen before;
 3. with the question and all results in one message, and without tools; if it misread a number, with digits in groups.
 
-What is added stands only in the request the model sees, never in the conversation.
+What is added is only in the request the model sees, never in the conversation.
 """
 
 import json

@@ -4,7 +4,7 @@
     model = guard_model(model, ["repeats", "answers"])  # or these
 
 A guard is a Model around a Model; plug-in guards (`guard.py`) stand next to the model. It has no state: the request
-shows all calls since the last message of the user. A hint stands only in the request the model sees, never in the conversation:
+shows all calls since the last message of the user. A hint is only in the request the model sees, never in the conversation:
 behind the latest result or, where the model would repeat the calls it sees, behind the user's question, with all results listed
 and the calls left out.
 """

@@ -75,7 +75,7 @@ class RecentCalls:
     def is_new(self, call: Call) -> bool:
         """Whether a call is none of these again, as it is or with arguments that nobody has given.
 
-        A call of the same tool with other arguments is new if one of those stands in the question or in a part of a result. Small
+        A call of the same tool with other arguments is new if one of those is in the question or in a part of a result. Small
         models feed results back (50 USD are 45 EUR: what are 45 USD?) and invent names. After a failure they may try what they
         like, but the failure's own text.
         """
@@ -105,7 +105,7 @@ class RecentCalls:
         match value:
             case bool() | None:
                 return True
-            case int() | float():  # one that stands nowhere, as the number of a page, is the model's to choose
+            case int() | float():  # one that occurs nowhere, as the number of a page, is the model's to choose
                 return value in _numbers(self.question) or not any(value in _numbers(text) for text in results)
             case str():
                 word, is_in_results = _words(value), any(_words(value) in _words(text) for text in results)

@@ -1,4 +1,4 @@
-"""What became of tools and models over a while, summed up from the records of turns: by tool, and minute by minute.
+"""Outcomes of tools and models over a while, summed up from the records of turns: by tool, and minute by minute.
 
 `report` is about tool selection: tools that are never called, that are called wrongly, and that are confused.
 """

@@ -80,7 +80,7 @@ class CallRecord:
     """The record of a call. Sizes are in characters, times in seconds.
 
     `at` is when its tool began to run, or else when it was made, since the turn began; `seconds` how long the tool ran. `step`
-    is the number of the answer it stands in. `resumed`: it was made in an earlier turn and answered in this one (step 0). `meant`
+    is the number of the answer it is in. `resumed`: it was made in an earlier turn and answered in this one (step 0). `meant`
     is the tool whose name the model seems to have misspelled. `arguments` and `result` are None unless `show_arguments` is set.
     """
 

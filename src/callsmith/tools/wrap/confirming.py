@@ -30,7 +30,7 @@ class Confirmed(Wrapper):
 
     Asking is one `ConfirmationNeeded` and no result; the answer comes as a decision in the next run's context. `expires` is how
     many seconds a question is open; whoever takes the answer holds it to that. A decision counts for the definition that the
-    person was shown: for a tool that has changed since then the person is asked anew, and told what has changed.
+    person was shown: for a tool that has changed since then the person is asked anew, and is shown what has changed.
     """
 
     def __init__(self, toolset: Tools, policy: Policy = STANDARD_POLICY, *, expires: float | None = None) -> None:
