@@ -14,9 +14,9 @@ from tests.adapters.tiny_model import write_tokenizer
 
 @pytest.fixture(scope="session")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    written = tmp_path_factory.mktemp("tokenizer")
-    write_tokenizer(fetch("smollm2-135m"), written)
-    return written
+    path = tmp_path_factory.mktemp("tokenizer")
+    write_tokenizer(fetch("smollm2-135m"), path)
+    return path
 
 
 @pytest.fixture(scope="session")

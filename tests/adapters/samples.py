@@ -75,8 +75,8 @@ def accepts(text: str, *, grammar: str | None = None, tag: str | None = None) ->
     """Whether xgrammar, with this grammar or structural tag, takes this text to its end."""
     import xgrammar
 
-    made = compiler().compile_grammar(grammar) if grammar else compiler().compile_structural_tag(tag)
-    matcher = xgrammar.GrammarMatcher(made)
+    compiled = compiler().compile_grammar(grammar) if grammar else compiler().compile_structural_tag(tag)
+    matcher = xgrammar.GrammarMatcher(compiled)
     return matcher.accept_string(text) and matcher.accept_token(256)
 
 

@@ -64,17 +64,17 @@ async def test_the_same_works_in_async_code() -> None:
 
 
 @pytest.mark.parametrize(
-    ("decide", "said"),
+    ("decide", "text"),
     [
         (None, "denied: pay has side effects"),
         (lambda needed: Approved({**needed.call.arguments, "amount": 4}), "paid 4 to Ada"),
         (lambda needed: Denied("too much"), "denied: too much"),
     ],
 )
-def test_calls_that_need_approval_are_decided_on_or_not_run(decide: Any, said: str) -> None:
+def test_calls_that_need_approval_are_decided_on_or_not_run(decide: Any, text: str) -> None:
     (paying,) = to_crewai(Confirmed(Functions(pay)), decide=decide)
     output = paying.run(to="Ada", amount=5)
-    assert (output.message if isinstance(output, ToolFailure) else output).startswith(said)
+    assert (output.message if isinstance(output, ToolFailure) else output).startswith(text)
 
 
 @crewai_tool("Look Up")
@@ -162,9 +162,9 @@ def test_settings_are_passed_on_and_pieces_reported() -> None:
 
         assert model.call([{"role": "system", "content": "Be brief."}, {"role": "user", "content": "?"}]) == "One two. "
         crewai_event_bus.flush()
-    asked = engine.asked[0]
-    assert (asked.sampling.temperature, asked.sampling.max_tokens, asked.sampling.top_k) == (0.5, 20, 7)
-    assert "Be brief." in asked.prompt.text
+    request = engine.asked[0]
+    assert (request.sampling.temperature, request.sampling.max_tokens, request.sampling.top_k) == (0.5, 20, 7)
+    assert "Be brief." in request.prompt.text
     assert "".join(pieces) == "One two. "
 
 

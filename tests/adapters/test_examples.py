@@ -40,12 +40,12 @@ def test_an_example_runs(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     pytest.importorskip(package, reason="it is installed by make test-clients, or make test-crewai")
-    asked: list[str] = []
+    questions: list[str] = []
     open_scripted(monkeypatch, *replies)
-    monkeypatch.setattr("builtins.input", lambda question: asked.append(question) or "y")
+    monkeypatch.setattr("builtins.input", lambda question: questions.append(question) or "y")
     _run(runpy.run_path(str(FOLDER / f"{name}.py"))["main"])
     assert printed in capsys.readouterr().out
-    assert [question for question in asked if "send_mail" in question] == asked
+    assert [question for question in questions if "send_mail" in question] == questions
 
 
 @pytest.mark.clients

@@ -112,16 +112,16 @@ def test_many_threads_share_one_loop():
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
-async def said(asked: AskedModel, **more: object) -> str:
-    events = [event async for event in asked.stream({**HELLO, **more})]  # pyright: ignore
+async def said(model: AskedModel, **more: object) -> str:
+    events = [event async for event in model.stream({**HELLO, **more})]  # pyright: ignore
     return "".join(event.text for event in events if isinstance(event, Text))
 
 
 async def test_a_spec_is_opened_once_and_a_request_may_name_another():
-    asked = AskedModel("scripted:Hi.")
-    assert asked.name == "scripted:Hi."
-    assert [await said(asked), await said(asked, model="scripted:Bye.")] == ["Hi.", "Bye."]
-    await asked.close()
+    model = AskedModel("scripted:Hi.")
+    assert model.name == "scripted:Hi."
+    assert [await said(model), await said(model, model="scripted:Bye.")] == ["Hi.", "Bye."]
+    await model.close()
 
 
 async def test_a_body_that_is_wrong_is_refused_by_the_name_of_the_field():
@@ -166,9 +166,9 @@ async def test_a_decision_counts_only_for_the_tool_as_it_was_shown():
         [event async for event in paying.events(call)]
     (ran,) = [event async for event in paying.events(call, Approved()) if isinstance(event, ToolFinished)]
     assert ran.result.content == "paid 5"
-    (shown,) = callable_tools(toolset, [Tool("pay", "Harmless.")])
+    (callable_tool,) = callable_tools(toolset, [Tool("pay", "Harmless.")])
     with pytest.raises(ConfirmationRequired, match="not the tool that was asked about"):
-        [event async for event in shown.events(shown.call({"amount": 5}), Approved())]
+        [event async for event in callable_tool.events(callable_tool.call({"amount": 5}), Approved())]
 
 
 # --- what is not installed ------------------------------------------------------------------------------------------------------

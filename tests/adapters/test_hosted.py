@@ -51,15 +51,15 @@ print("imported")
 
 
 def test_a_model_is_looked_at_once():
-    one = tokenizer()
-    assert HostedModel.of(one) is HostedModel.of(one)
-    assert HostedModel.of(one).format.name == "hermes"
+    first_tokenizer = tokenizer()
+    assert HostedModel.of(first_tokenizer) is HostedModel.of(first_tokenizer)
+    assert HostedModel.of(first_tokenizer).format.name == "hermes"
 
 
 def test_a_response_template_says_how_a_model_writes_whose_template_shows_no_calls():
-    one = tokenizer(CHATML)
-    one.response_template = format_to_response_template(format_named("dots"), HEADER).template
-    assert HostedModel.of(one).format.calls.open == ("<dots_function_call>",)
+    first_tokenizer = tokenizer(CHATML)
+    first_tokenizer.response_template = format_to_response_template(format_named("dots"), HEADER).template
+    assert HostedModel.of(first_tokenizer).format.calls.open == ("<dots_function_call>",)
 
 
 def test_the_environment_names_a_format_or_a_template(monkeypatch, tmp_path):
@@ -119,8 +119,8 @@ def test_only_calls_that_must_be_valid_have_a_grammar():
     assert model.grammar(ASKED, HEADER, thinking=True) is None
     assert model.grammar(ToolRequest(), HEADER, thinking=True) is None
     required = read_tool_fields(declared(WEATHER), "required", None)
-    made = model.grammar(required, HEADER, thinking=True)
-    assert made is not None and made is model.grammar(
+    grammar = model.grammar(required, HEADER, thinking=True)
+    assert grammar is not None and grammar is model.grammar(
         read_tool_fields(declared(WEATHER), "required", None), HEADER, thinking=True
     )
     strict = read_tool_fields(declared({"function": {**WEATHER["function"], "strict": True}}), "auto", None)
@@ -130,8 +130,8 @@ def test_only_calls_that_must_be_valid_have_a_grammar():
 
 def test_a_choice_is_understood_or_refused():
     tools = declared(WEATHER, TIME)
-    named = SimpleNamespace(type="function", function=SimpleNamespace(name="get_time"))
-    assert [tool.name for tool in read_tool_fields(tools, named, None).offered] == ["get_time"]
+    choice = SimpleNamespace(type="function", function=SimpleNamespace(name="get_time"))
+    assert [tool.name for tool in read_tool_fields(tools, choice, None).offered] == ["get_time"]
     assert [tool.name for tool in read_tool_fields(tools, SimpleNamespace(name="get_time"), None).offered] == ["get_time"]
     assert read_tool_fields(tools, "none", None).offered == ()
     with pytest.raises(UnknownName, match="get_wind"):

@@ -44,9 +44,9 @@ def test_the_python_of_the_page_runs(
                 code = compile(block.text, str(block), "exec", ast.PyCF_ALLOW_TOP_LEVEL_AWAIT)
                 if (waiting := eval(code, names)) is not None:
                     runner.run(waiting)
-    shown = capsys.readouterr().out
+    output = capsys.readouterr().out
     for part in printed:
-        assert part in shown
+        assert part in output
 
 
 def _chapter(line: int) -> str:

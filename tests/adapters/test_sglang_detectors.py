@@ -66,14 +66,14 @@ class Chat:
                     more, rest = self._reasoning.parse_stream_end()
                     thought, piece = thought + more, piece + rest
                 thoughts += thought
-            found: list[Any] = []
+            items: list[Any] = []
             if self._has_tools:
-                piece, found = self._calls.parse_stream_chunk(piece)
+                piece, items = self._calls.parse_stream_chunk(piece)
                 if is_last:
                     rest, more_calls = self._calls.parse_stream_end()
-                    piece, found = piece + rest, [*found, *more_calls]
+                    piece, items = piece + rest, [*items, *more_calls]
             texts += piece
-            for call in found:
+            for call in items:
                 known = calls.setdefault(call.tool_index, ["", ""])
                 known[0] += call.name or ""
                 known[1] += call.parameters
@@ -98,14 +98,14 @@ def tag(tokenizer: Any, tools: list[Any], choice: Any, **more: Any) -> str | Non
     from sglang.srt.function_call.function_call_parser import FunctionCallParser
 
     request = asking(tools, choice)
-    made = FunctionCallParser(request.tools, "callsmith", tokenizer=tokenizer).get_structure_constraint(
+    constraint = FunctionCallParser(request.tools, "callsmith", tokenizer=tokenizer).get_structure_constraint(
         request.tool_choice, **more
     )
-    if made is None:
+    if constraint is None:
         return None
-    kind, value = made
+    kind, value = constraint
     assert kind == "structural_tag"
-    sent = request.to_sampling_params(stop=[], model_generation_config={}, tool_call_constraint=made)
+    sent = request.to_sampling_params(stop=[], model_generation_config={}, tool_call_constraint=constraint)
     return sent["structural_tag"] if isinstance(sent["structural_tag"], str) else value.model_dump_json()
 
 
@@ -174,17 +174,17 @@ def test_where_no_tool_may_be_called_no_call_comes(tokenizer):
 
 
 def test_a_strict_tool_is_constrained_from_the_marker_on(tokenizer):
-    made = tag(tokenizer, [STRICT, TIME], "auto")
-    assert accepts("No tool is needed.", tag=made)
-    assert accepts(f"Let me look.\n{CALL}", tag=made)
-    assert not accepts(CALL.replace("Oslo", "Paris"), tag=made)
+    constraint = tag(tokenizer, [STRICT, TIME], "auto")
+    assert accepts("No tool is needed.", tag=constraint)
+    assert accepts(f"Let me look.\n{CALL}", tag=constraint)
+    assert not accepts(CALL.replace("Oslo", "Paris"), tag=constraint)
     assert tag(tokenizer, [WEATHER, TIME], "auto") is None
 
 
 def test_one_call_at_a_time_is_enforced(tokenizer):
-    made = tag(tokenizer, [WEATHER], "required", parallel_tool_calls=False)
-    assert accepts(CALL, tag=made)
-    assert not accepts(f"{CALL}\n{CALL}", tag=made)
+    constraint = tag(tokenizer, [WEATHER], "required", parallel_tool_calls=False)
+    assert accepts(CALL, tag=constraint)
+    assert not accepts(f"{CALL}\n{CALL}", tag=constraint)
 
 
 def test_reasoning_is_in_the_grammar_where_no_reasoning_parser_waits_for_its_end(tokenizer):

@@ -87,8 +87,8 @@ def test_every_format_is_read_in_deltas_of_any_size_as_it_is_whole(speaking, cas
 
 def matches(request: Any, text: str) -> bool:
     """Whether xgrammar, with the grammar in this request, takes this text to its end."""
-    given = request.structured_outputs
-    return accepts(text, grammar=given.grammar, tag=given.structural_tag)
+    constraint = request.structured_outputs
+    return accepts(text, grammar=constraint.grammar, tag=constraint.structural_tag)
 
 
 @pytest.mark.parametrize("format", list(formats().values()), ids=lambda format: format.name)
@@ -102,8 +102,8 @@ def test_required_calls_of_every_format_are_enforced_by_xgrammar(speaking, forma
     for name, arguments in (("get_weather", {"city": "Paris"}), ("get_weather", {}), ("get_wind", {"city": "Oslo"})):
         assert not matches(required, written(format, name, arguments))
     assert not matches(required, "Hello there.")
-    named = {"type": "function", "function": {"name": "get_time"}}
-    only = kind(tokenizer, None).adjust_request(asking([WEATHER, TIME], named))
+    choice = {"type": "function", "function": {"name": "get_time"}}
+    only = kind(tokenizer, None).adjust_request(asking([WEATHER, TIME], choice))
     assert matches(only, written(format, "get_time", {"zone": "CET"}))
     assert not matches(only, written(format, "get_weather", {"city": "Oslo"}))
 

@@ -170,8 +170,8 @@ async def test_every_required_call_is_valid(server: Server):
 
 
 async def test_every_call_of_the_one_tool_that_is_named_is_valid(server: Server):
-    named = {"type": "function", "function": {"name": "get_time"}}
-    for answer in await ask_all(server, seeded(tools=tools(), tool_choice=named)):
+    choice = {"type": "function", "function": {"name": "get_time"}}
+    for answer in await ask_all(server, seeded(tools=tools(), tool_choice=choice)):
         check(answer, "get_time")
 
 

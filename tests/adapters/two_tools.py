@@ -33,5 +33,5 @@ class House:
     def is_done(self, answer: object) -> bool:
         """Whether an agent has found out, by both tools, and says so."""
         names = [name for name, _ in self.asked]
-        found = any(name == "read_thermometer" and ROOM in said for name, said in self.asked)
-        return "find_room" in names and found and str(DEGREES) in str(answer)
+        has_read = any(name == "read_thermometer" and ROOM in text for name, text in self.asked)
+        return "find_room" in names and has_read and str(DEGREES) in str(answer)

@@ -227,13 +227,13 @@ def chains() -> Iterator[Case]:
         yield Case(f"passed on by {maker.node_id[:12]}", passed_on(maker, iss=maker.node_id, sub=maker.node_id), INVALID, maker)
         yield Case(f"passed on by {maker.node_id[:12]} in the model's name", passed_on(maker), INVALID, MODEL)
         same = token(sub=MODEL.node_id, aud=COMMUNITY, scope=SCOPE, jti="root")
-        made = passed_on(maker, parent=same, iss=maker.node_id, sub=maker.node_id, aud=COMMUNITY)
-        yield Case(f"made by {maker.node_id[:12]} for the same audience", made, INVALID, maker)
+        token_text = passed_on(maker, parent=same, iss=maker.node_id, sub=maker.node_id, aud=COMMUNITY)
+        yield Case(f"made by {maker.node_id[:12]} for the same audience", token_text, INVALID, maker)
     yield Case("passed on by nobody in particular", passed_on(iss="*"), INVALID, MODEL)
     shared = token(aud=COMMUNITY, jti="root")
     for maker in (MODEL, NODE, FRIEND):
-        made = jws(claims(iss=maker.node_id, sub=maker.node_id, parent=shared), maker)
-        yield Case(f"a community's, passed on by its node {maker.node_id[:12]}", made, INVALID, maker)
+        token_text = jws(claims(iss=maker.node_id, sub=maker.node_id, parent=shared), maker)
+        yield Case(f"a community's, passed on by its node {maker.node_id[:12]}", token_text, INVALID, maker)
     yield Case(
         "anybody's, passed on by somebody",
         jws(claims(iss=MALLORY.node_id, sub=MALLORY.node_id, parent=token(sub="*", jti="root")), MALLORY),
@@ -242,8 +242,8 @@ def chains() -> Iterator[Case]:
     )
     for aud in (OTHER_NODE.node_id, "city", MODEL.node_id):
         elsewhere = token(aud=aud, jti="root")
-        made = jws(claims(iss=ALICE.node_id, parent=elsewhere), ALICE)
-        yield Case(f"for {aud[:12]}, addressed anew by its subject", made, INVALID)
+        token_text = jws(claims(iss=ALICE.node_id, parent=elsewhere), ALICE)
+        yield Case(f"for {aud[:12]}, addressed anew by its subject", token_text, INVALID)
     own = jws(claims(iss=ALICE.node_id, aud=ALICE.node_id, jti="own", parent=token(aud="city", jti="root")), ALICE)
     yield Case("addressed to oneself, and then here", jws(claims(iss=ALICE.node_id, parent=own), ALICE), INVALID)
     root = {"aud": MODEL.node_id, "scope": SCOPE, "jti": "root"}

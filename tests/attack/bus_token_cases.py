@@ -167,22 +167,22 @@ def headers() -> Iterator[Case]:
     pem = public.public_bytes(serialization.Encoding.PEM, serialization.PublicFormat.SubjectPublicKeyInfo)
     for what, secret in {"raw": raw, "PEM": pem, "id": OPERATOR.node_id.encode(), "empty": b""}.items():
         for size in ("256", "384", "512"):
-            made = jws(
+            token_text = jws(
                 claims(),
                 header=HEADER | {"alg": f"HS{size}"},
                 sign=lambda data, secret=secret, size=size: hmac.digest(secret, data, f"sha{size}"),
             )
-            yield Case(f"HS{size} with the public key ({what}) as the secret", made, INVALID)
-        made = jws(claims(), sign=lambda data, secret=secret: hmac.digest(secret, data, "sha512"))
-        yield Case(f"an HMAC with the public key ({what}) called EdDSA", made, INVALID)
+            yield Case(f"HS{size} with the public key ({what}) as the secret", token_text, INVALID)
+        token_text = jws(claims(), sign=lambda data, secret=secret: hmac.digest(secret, data, "sha512"))
+        yield Case(f"an HMAC with the public key ({what}) called EdDSA", token_text, INVALID)
     others = {
         "ES256": ec.generate_private_key(ec.SECP256R1()),
         "RS256": rsa.generate_private_key(65537, 2048),
         "EdDSA": ed448.Ed448PrivateKey.generate(),
     }
     for alg, key in others.items():
-        made = jwt.PyJWS().encode(json.dumps(claims()).encode(), key, alg, dict(HEADER, alg=alg))
-        yield Case(f"really {alg}, of another kind of key", f"hntoken://v1/{made}", INVALID)
+        token_text = jwt.PyJWS().encode(json.dumps(claims()).encode(), key, alg, dict(HEADER, alg=alg))
+        yield Case(f"really {alg}, of another kind of key", f"hntoken://v1/{token_text}", INVALID)
     for name in ("alg", "typ", "v"):
         yield Case(f"no {name}", token(header={key: value for key, value in HEADER.items() if key != name}), INVALID)
     for typ in ("JWT", "jwt", "HNTOKEN", "hntoken+jwt", "", None, 1, ["hntoken"], "hntoken\0"):
@@ -285,5 +285,5 @@ def keys() -> Iterator[Case]:
     raw = decode_part(split_token(token())[2])
     second = raw[:32] + (int.from_bytes(raw[32:], "little") + _ORDER).to_bytes(32, "little")
     yield Case("the other form of the same signature", jws(claims(), sign=lambda data: second), INVALID)
-    for what, made in {"zeros": bytes(64), "ones": b"\xff" * 64, "the identity": b"\1" + bytes(63)}.items():
-        yield Case(f"a signature of {what}", jws(claims(), sign=lambda data, made=made: made), INVALID)
+    for what, forged in {"zeros": bytes(64), "ones": b"\xff" * 64, "the identity": b"\1" + bytes(63)}.items():
+        yield Case(f"a signature of {what}", jws(claims(), sign=lambda data, forged=forged: forged), INVALID)

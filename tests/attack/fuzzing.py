@@ -270,8 +270,8 @@ class Fuzzer:
                 holder[key] = value
             case 6:
                 other = copy.deepcopy(self.random.choice(SEEDS)[2])
-                if found := list(_places(other)):
-                    inside, name = self.random.choice(found)
+                if positions := list(_places(other)):
+                    inside, name = self.random.choice(positions)
                     holder[key] = inside[name]
             case _:
                 holder[key] = self._value(value)

@@ -219,10 +219,10 @@ def main(names: list[str]) -> None:
         signal.setitimer(signal.ITIMER_PROF, SECONDS)  # its signal ends the process, whatever it does
         begun = process_time()
         try:
-            said = f"{len(Template(HOSTILE[name], now=fixed_date).render([{'role': 'user', 'content': 'hi'}]))} characters"
+            outcome = f"{len(Template(HOSTILE[name], now=fixed_date).render([{'role': 'user', 'content': 'hi'}]))} characters"
         except CallsmithError as error:
-            said = str(error)
-        print(json.dumps([name, process_time() - begun, _megabytes() - before, said[:300]]), flush=True)
+            outcome = str(error)
+        print(json.dumps([name, process_time() - begun, _megabytes() - before, outcome[:300]]), flush=True)
 
 
 def _megabytes() -> int:

@@ -104,8 +104,8 @@ class MeasuredServer:
 @contextmanager
 def measured_server(says: str = "hello there", **settings: Any) -> Iterator[MeasuredServer]:
     """A server with these settings, by their full names with __ for the dot: `requests__tools=10`."""
-    named = {name.replace("__", "."): value for name, value in settings.items()}
-    with killed_program(_PROGRAM, "PORT", says, json.dumps(named)) as url:
+    values = {name.replace("__", "."): value for name, value in settings.items()}
+    with killed_program(_PROGRAM, "PORT", says, json.dumps(values)) as url:
         server = MeasuredServer(url)
         server.post("/v1/chat/completions", {"messages": [{"role": "user", "content": "hi"}]})  # what is loaded only once
         server.worst_latency()

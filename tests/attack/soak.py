@@ -212,9 +212,9 @@ class Client:
                 if answer.status_code == 200:
                     return answer.json()
                 if answer.status_code == 409:
-                    found = (await self.http.get(f"/v1/approvals/{id}")).json()
-                    if found["status"] in ("done", "denied"):
-                        return found
+                    body = (await self.http.get(f"/v1/approvals/{id}")).json()
+                    if body["status"] in ("done", "denied"):
+                        return body
                 elif answer.status_code not in (429, 503):
                     self.figures.wrong.append(f"deciding: {answer.status_code} {answer.text[:200]}")
                     break
@@ -227,27 +227,27 @@ class Client:
         token = _token()
         first = await self.post("/v1/responses", input=f"say {token}")
         second = await self.post("/v1/responses", input=f"again {token}", previous_response_id=first["id"])
-        found = (await self.http.get(f"/v1/responses/{second['id']}")).json()
-        self.own(token, json.dumps(found))
+        body = (await self.http.get(f"/v1/responses/{second['id']}")).json()
+        self.own(token, json.dumps(body))
         await self.http.delete(f"/v1/responses/{first['id']}")
 
     async def background(self) -> None:
         token = _token()
-        made = await self.post("/v1/responses", input=f"say {token}", background=True)
+        created = await self.post("/v1/responses", input=f"say {token}", background=True)
         if self.random.random() < 0.3:
-            await self.http.post(f"/v1/responses/{made['id']}/cancel")
+            await self.http.post(f"/v1/responses/{created['id']}/cancel")
             return
         for _ in range(100):
-            found = await self.http.get(f"/v1/responses/{made['id']}")
-            if found.status_code == 200 and found.json()["status"] == "completed":
-                self.own(token, found.text)
+            response = await self.http.get(f"/v1/responses/{created['id']}")
+            if response.status_code == 200 and response.json()["status"] == "completed":
+                self.own(token, response.text)
                 return
             await asyncio.sleep(0.1)
         raise Unanswered("still in the background")
 
     async def tool(self) -> None:
-        asked = [{"role": "user", "content": _doing("calculate", expression="17 * 23")}]
-        await self.post("/v1/chat/completions", messages=asked)
+        messages = [{"role": "user", "content": _doing("calculate", expression="17 * 23")}]
+        await self.post("/v1/chat/completions", messages=messages)
 
     async def socket(self) -> None:
         token = _token()
@@ -334,11 +334,11 @@ async def _listening(server: Server) -> None:
 
 
 async def _memory(server: Server, until: float) -> list[int]:
-    found: list[int] = []
+    sizes: list[int] = []
     while time.monotonic() < until:
         await asyncio.sleep(15)
-        found += [server.memory()] if server.process.poll() is None else []
-    return found
+        sizes += [server.memory()] if server.process.poll() is None else []
+    return sizes
 
 
 def _check_payments(figures: Figures, file: Path) -> None:

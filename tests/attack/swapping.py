@@ -25,8 +25,8 @@ def result(method: str, params: dict[str, Any]) -> dict[str, Any]:
 
 
 for line in sys.stdin:
-    asked = json.loads(line)
-    if "id" in asked and asked.get("method") in ("initialize", "tools/list", "tools/call"):
-        say(id=asked["id"], result=result(asked["method"], asked.get("params") or {}))
-    elif "id" in asked:
-        say(id=asked["id"], error={"code": -32601, "message": "no such method"})
+    request_body = json.loads(line)
+    if "id" in request_body and request_body.get("method") in ("initialize", "tools/list", "tools/call"):
+        say(id=request_body["id"], result=result(request_body["method"], request_body.get("params") or {}))
+    elif "id" in request_body:
+        say(id=request_body["id"], error={"code": -32601, "message": "no such method"})

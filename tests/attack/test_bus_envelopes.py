@@ -91,7 +91,7 @@ def tampered() -> Iterator[tuple[str, dict[str, Any], dict[str, Any]]]:
         yield f"{name} made {value!r}", fresh, fresh | {"body": body}
     for name, value in (("trust", "trusted"), ("capabilities", ["rag.*", "llm.chat"])):
         good = envelope(**FULL, **{name: value})
-        yield f"{name} removed", good, {key: one for key, one in good.items() if key != name}
+        yield f"{name} removed", good, {key: content for key, content in good.items() if key != name}
         yield f"{name} widened", good, good | {name: "self" if name == "trust" else ["*"]}
     with_token = envelope(MODEL, token=passed_on())
     yield "the token removed", with_token, {key: value for key, value in with_token.items() if key != "token"}
@@ -206,7 +206,7 @@ def claims_of_trust() -> Iterator[Case]:
         "a field called signature": {"signature": ALICE.sign(b"x")},
     }.items():
         yield Case(f"unsigned, with {name}", envelope(**value), UNAUTHORIZED, "")
-        stranger = {key: one for key, one in value.items() if key != "from"}
+        stranger = {key: content for key, content in value.items() if key != "from"}
         yield Case(f"signed by a stranger, with {name}", envelope(STRANGER, **stranger), UNAUTHORIZED, STRANGER)
     yield Case("a member for a stranger", envelope(subject=STRANGER.node_id), UNAUTHORIZED)
     yield Case("a member for another through a stranger", envelope(subject=MODEL.node_id, via=[STRANGER.node_id]), UNAUTHORIZED)
@@ -383,8 +383,8 @@ async def test_strangers_without_end_shut_out_neither_known_nodes_nor_those_with
     assert await send(STRANGER, token=root) == ""
     # Lending a token to ever new keys makes no room: it is that of the token.
     lent = [identity(f"lent to {number}") for number in range(3)]
-    made = [jws(claims(iss=STRANGER.node_id, sub=item.node_id, parent=root), STRANGER) for item in lent]
-    assert [await send(one, token=text) for one, text in zip(lent, made, strict=True)] == ["", "", "rate_limited"]
+    tokens = [jws(claims(iss=STRANGER.node_id, sub=item.node_id, parent=root), STRANGER) for item in lent]
+    assert [await send(stranger, token=text) for stranger, text in zip(lent, tokens, strict=True)] == ["", "", "rate_limited"]
 
 
 @pytest.mark.parametrize(
@@ -400,13 +400,19 @@ async def test_a_caller_with_a_key_has_the_authority_of_the_key_and_no_more() ->
     authorizer = World().authorizer
     key = Authority("ann", trust="member", token="of another call", capabilities=("rag.*",))
     sent = read_envelope(envelope(NODE, subject=FRIEND.node_id, via=[FRIEND.node_id], trace_id="t"))
-    found = authorizer.authenticate(sent, unsigned=key)
-    assert (found.subject, found.via, found.trust, found.token, found.trace_id) == ("ann", (), "member", "", "t")
+    authority = authorizer.authenticate(sent, unsigned=key)
+    assert (authority.subject, authority.via, authority.trust, authority.token, authority.trace_id) == (
+        "ann",
+        (),
+        "member",
+        "",
+        "t",
+    )
     signed = envelope(FRIEND, token=token(sub=FRIEND.node_id))
     for sent in (signed, envelope(FRIEND)):  # a signature and a token do not free it of what the key may call
         data = signed_bytes(sent)
-        found = authorizer.authenticate(read_envelope(sent), FRIEND.sign(data), data, unsigned=key)
-        assert (found.subject, found.capabilities) == (FRIEND.node_id, ("rag.*",))
+        authority = authorizer.authenticate(read_envelope(sent), FRIEND.sign(data), data, unsigned=key)
+        assert (authority.subject, authority.capabilities) == (FRIEND.node_id, ("rag.*",))
 
 
 def test_calls_that_are_nested_too_deep_are_refused_before_they_reach_the_bus() -> None:

@@ -61,10 +61,10 @@ async def test_what_was_revoked_stays_so_after_a_restart(tmp_path: Path, kind: s
     assert refused.value.code == ("token_revoked" if kind == "token" else "revoked")
 
 
-@pytest.mark.parametrize("written", [b'{"token": "x"', b"[]\n", b'{"token": 1}\n', b'{"token": "a", "issuer": "b"}\n', b"\xff\n"])
-def test_revocations_that_cannot_be_read_let_nobody_in(tmp_path: Path, written: bytes) -> None:
+@pytest.mark.parametrize("content", [b'{"token": "x"', b"[]\n", b'{"token": 1}\n', b'{"token": "a", "issuer": "b"}\n', b"\xff\n"])
+def test_revocations_that_cannot_be_read_let_nobody_in(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "revocations.jsonl"
-    path.write_bytes(b'{"token": "root"}\n' + written)
+    path.write_bytes(b'{"token": "root"}\n' + content)
     verifier = TokenVerifier(
         NODE.node_id, COMMUNITY, {OPERATOR.node_id: "member"}, RevocationFile(path), clock=lambda: float(NOW)
     )
@@ -83,10 +83,10 @@ def test_a_chain_ends_in_the_second_in_which_its_first_link_does(seconds: float,
     verifier = TokenVerifier(NODE.node_id, COMMUNITY, {OPERATOR.node_id: "member"}, clock=lambda: NOW + seconds)
     try:
         verifier.verify(text, MODEL.node_id)
-        found = ""
+        error_code = ""
     except BusError as error:
-        found = error.code
-    assert found == code
+        error_code = error.code
+    assert error_code == code
 
 
 def test_a_name_that_stands_twice_is_refused_at_any_depth() -> None:

@@ -114,11 +114,11 @@ def _weak_keys() -> list[bytes]:
 
 @pytest.mark.parametrize("raw", _weak_keys(), ids=bytes.hex)
 async def test_a_weak_key_signs_nothing(raw: bytes) -> None:
-    weak, made = f"ed25519:{encode(raw)}", b"\1" + bytes(63)
+    weak, signature = f"ed25519:{encode(raw)}", b"\1" + bytes(63)
     world = World(issuers={weak: "anchor"})  # even where the operator has been talked into it
-    assert await world.send(jws(claims(iss=weak), sign=lambda data: made)) == INVALID
+    assert await world.send(jws(claims(iss=weak), sign=lambda data: signature)) == INVALID
     sent = envelope(weak)
-    assert await world.receive(sent, f"ed25519:{encode(made)}") == SIGNATURE
+    assert await world.receive(sent, f"ed25519:{encode(signature)}") == SIGNATURE
     assert not world.ran
 
 

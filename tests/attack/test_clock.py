@@ -85,8 +85,8 @@ async def test_a_job_that_runs_is_not_taken_over_by_another_server(tmp_path: Pat
         await stack.enter_async_context(apps[1].router.lifespan_context(apps[1]))  # looks for jobs to take over
         await asyncio.sleep(2)
         assert studio.drawn == ["a cat"]
-        found = (await there.get(f"/v1/jobs/{id}")).json()
-        assert (found["status"], found["seconds"] >= 0) == ("running", True)
+        body = (await there.get(f"/v1/jobs/{id}")).json()
+        assert (body["status"], body["seconds"] >= 0) == ("running", True)
         studio.done.set()
         assert (await ended(here, id))["status"] == "done"
     assert studio.drawn == ["a cat"]
@@ -115,8 +115,8 @@ async def test_a_call_whose_server_is_gone_is_found_out(tmp_path: Path, jump: An
     await approvals.write_one(replace(approval, status="running"))
     jump(hours * HOUR)
     await approvals.interrupt_abandoned()
-    found = (await approvals.get("confirm_1"))["confirm_1"]
-    assert found.result is not None and found.result.code == "interrupted"
+    stored = (await approvals.get("confirm_1"))["confirm_1"]
+    assert stored.result is not None and stored.result.code == "interrupted"
 
 
 @JUMPS
@@ -128,9 +128,9 @@ async def test_an_answer_in_the_background_is_not_declared_failed(tmp_path: Path
         jump(hours * HOUR)
         assert (await there.get(f"/v1/responses/{id}")).json()["status"] in ("queued", "in_progress")
         async with asyncio.timeout(20):
-            while (found := (await here.get(f"/v1/responses/{id}")).json())["status"] in ("queued", "in_progress"):
+            while (body := (await here.get(f"/v1/responses/{id}")).json())["status"] in ("queued", "in_progress"):
                 await asyncio.sleep(0.05)
-    assert found["status"] == "completed"
+    assert body["status"] == "completed"
 
 
 async def test_a_job_gets_no_more_time_when_the_clock_is_set_back(jump: Any):

@@ -34,11 +34,11 @@ SCHEMAS: dict[str, Callable[[int], Any]] = {
 
 
 @pytest.mark.parametrize("format", ["hermes", "qwen3-coder", "pythonic"])
-@pytest.mark.parametrize("made", SCHEMAS.values(), ids=SCHEMAS)
+@pytest.mark.parametrize("make", SCHEMAS.values(), ids=SCHEMAS)
 @pytest.mark.parametrize("depth", [100, 250, 400, 2000])
-def test_no_depth_is_more_than_a_usage_error(format: str, made: Callable[[int], Any], depth: int):
+def test_no_depth_is_more_than_a_usage_error(format: str, make: Callable[[int], Any], depth: int):
     grammars = Grammars(format_named(format))
-    for tools, output in (((Tool("t", "", made(depth)),), None), ((), Output(schema=made(depth)))):
+    for tools, output in (((Tool("t", "", make(depth)),), None), ((), Output(schema=make(depth)))):
         try:
             grammar = grammars.get(tools, Choice("required" if tools else "auto"), output=output)
         except UsageError:

@@ -35,21 +35,21 @@ async def _drips(request: Request) -> StreamingResponse:
 
 def run(endpoint: Any, tmp_path: Path, *options: str) -> tuple[Any, dict[str, Any], str, ElementTree.Element]:
     files = {kind: tmp_path / kind for kind in ("json", "markdown", "junit")}
-    written = [text for kind, path in files.items() for text in (f"--{kind}", str(path))]
+    arguments = [text for kind, path in files.items() for text in (f"--{kind}", str(path))]
     routes = [Route("/v1/models", _models), Route("/v1/chat/completions", endpoint, methods=["POST"])]
     with served_apart(Starlette(routes=routes)) as url:
-        result = CliRunner().invoke(cli, ["check", f"{url}/v1", "--dialect", "chat", "--timeout", "1", *options, *written])
+        result = CliRunner().invoke(cli, ["check", f"{url}/v1", "--dialect", "chat", "--timeout", "1", *options, *arguments])
     texts = {kind: path.read_text("utf-8") for kind, path in files.items()}
     return result, json.loads(texts["json"]), texts["markdown"], ElementTree.fromstring(texts["junit"])
 
 
 def test_a_stream_without_end_is_not_said_to_be_right(tmp_path: Path) -> None:
-    result, found, card, suite = run(_drips, tmp_path)
+    result, findings, card, suite = run(_drips, tmp_path)
     assert result.exit_code == 1
-    unasked = found["not_asked"]
-    assert found["counts"] == {"right": 1, "skipped": 3}
+    unasked = findings["not_asked"]
+    assert findings["counts"] == {"right": 1, "skipped": 3}
     assert len(unasked) > 50 and "chat.calls.read" in unasked
-    assert found["stopped"]
+    assert findings["stopped"]
     for report in (result.output, card):
         assert "Nothing is wrong" not in report
         assert f"{len(unasked)} of {len(unasked) + 4} probes were not asked" in report
@@ -63,8 +63,8 @@ def test_a_stream_without_end_is_not_said_to_be_right(tmp_path: Path) -> None:
 
 
 def test_an_answer_that_did_not_come_in_time_is_not_said_to_be_right(tmp_path: Path) -> None:
-    result, found, card, _ = run(_drips, tmp_path, "--only", "answers.whole", "--only", "answers.stream")
-    assert (found["stopped"], found["not_asked"], found["counts"]) == (None, [], {"skipped": 2})
+    result, findings, card, _ = run(_drips, tmp_path, "--only", "answers.whole", "--only", "answers.stream")
+    assert (findings["stopped"], findings["not_asked"], findings["counts"]) == (None, [], {"skipped": 2})
     assert result.exit_code == 1
     for report in (result.output, card):
         assert "Nothing is wrong" not in report

@@ -77,9 +77,9 @@ def test_a_grammar_that_overflows_the_stack_does_not_end_the_process():
 
 @pytest.fixture
 def compiler():
-    made = Compiler(vocabulary())
-    yield made
-    made.close()
+    shared_compiler = Compiler(vocabulary())
+    yield shared_compiler
+    shared_compiler.close()
 
 
 def test_a_grammar_that_never_ends_compiling_is_refused(compiler: Compiler):
@@ -160,8 +160,8 @@ async def test_the_compile_of_a_request_that_left_holds_nobody_up(shallow: Local
     bombs = [engine.generate(Prompt("a"), Sampling(max_tokens=1), slow_grammar()) for _ in range(4)]
     tasks = [asyncio.ensure_future(anext(bomb)) for bomb in bombs]
     await asyncio.sleep(0.3)
-    said = [piece async for piece in engine.generate(Prompt("a"), Sampling(max_tokens=1), simple_grammar())]
-    assert said
+    pieces = [piece async for piece in engine.generate(Prompt("a"), Sampling(max_tokens=1), simple_grammar())]
+    assert pieces
     for task in tasks:
         task.cancel()
     ended = await asyncio.gather(*tasks, return_exceptions=True)

@@ -89,7 +89,7 @@ def test_an_odd_answer_of_a_hub_is_an_error_and_leaves_no_weights(
 
 
 def test_the_token_goes_to_no_address_that_is_not_encrypted_where_the_hub_is():
-    asked = hub.Request("https://hub.example/a")
-    asked.add_unredirected_header("Authorization", "Bearer secret")
-    onward = hub._Redirects().redirect_request(asked, None, 302, "", {}, "http://hub.example/b")  # pyright: ignore
+    request = hub.Request("https://hub.example/a")
+    request.add_unredirected_header("Authorization", "Bearer secret")
+    onward = hub._Redirects().redirect_request(request, None, 302, "", {}, "http://hub.example/b")  # pyright: ignore
     assert onward is not None and not onward.has_header("Authorization")

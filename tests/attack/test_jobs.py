@@ -51,14 +51,14 @@ async def test_a_job_of_another_caller_is_neither_seen_nor_stopped_nor_brought_i
         body = [seen, (await ops.get(f"/v1/jobs/{id}")).json(), (await ops.get(f"/v1/jobs/{id}/events")).text]
         assert "cat" in (await alice.get(f"/v1/jobs/{id}")).text
         assert "cat" not in str(body)  # an admin sees that there is a job, and nothing of what it is about
-        named = [{"role": "user", "content": f"What is in {id}?"}]
-        await ask(bob, named, session_id="talk")
+        messages = [{"role": "user", "content": f"What is in {id}?"}]
+        await ask(bob, messages, session_id="talk")
         assert results(model) == []
         model.answers[:] = [calls(Call("job_result", {"job": id, "seconds": 5}, "c9")), says("Nothing.")]
-        await ask(bob, named, session_id="talk")
+        await ask(bob, messages, session_id="talk")
         assert [result.startswith("not_found: ") for result in results(model)] == [True]
         model.answers[:] = [says("Here.")]
-        await ask(alice, named)
+        await ask(alice, messages)
         assert [result.startswith("a cat.png") for result in results(model)] == [True]
 
 

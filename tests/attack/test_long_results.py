@@ -60,8 +60,8 @@ async def test_what_is_sent_is_bounded_and_says_what_is_missing(path: str, body:
 async def test_what_is_stored_of_an_approved_call_is_bounded():
     store = SqliteStore()
     async with server(ask=True, store=store) as client:
-        asked = (await client.post(CHAT, json={"messages": HI})).json()
-        [waiting] = asked["callsmith"]["approvals"]
+        response = (await client.post(CHAT, json={"messages": HI})).json()
+        [waiting] = response["callsmith"]["approvals"]
         decided = await client.post(f"/v1/approvals/{waiting['id']}", json={"approve": True})
     assert MISSING in decided.json()["result"]["content"]
     assert len(decided.content) < 1_100_000
@@ -82,7 +82,7 @@ class Loud:
 
 
 @pytest.mark.parametrize(
-    ("content", "shown"),
+    ("content", "expected"),
     [
         ("x" * 10, "x" * 10),
         ("x" * 11, f"{'x' * 10}\n[Cut here: 1 of 11 characters are missing.]"),
@@ -91,9 +91,9 @@ class Loud:
         ({1, 2}, {1, 2}),
     ],
 )
-async def test_what_fits_stays_as_it_is(content: Any, shown: Any):
-    found = [item async for item in Shortened(Loud(content), 10).call(Call("a", {}, "c"), None)]  # pyright: ignore
-    assert found == [
+async def test_what_fits_stays_as_it_is(content: Any, expected: Any):
+    items = [item async for item in Shortened(Loud(content), 10).call(Call("a", {}, "c"), None)]  # pyright: ignore
+    assert items == [
         ToolProgress("c", f"{'p' * 10}\n[Cut here: 20 of 30 characters are missing.]"),
-        Result("c", "a", shown),
+        Result("c", "a", expected),
     ]

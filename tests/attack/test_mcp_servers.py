@@ -109,16 +109,16 @@ async def test_a_server_that_goes_away_half_way_fails_the_call():
 
 
 async def test_a_flood_of_questions_reaches_nobody_beyond_a_few():
-    asked: list[ElicitationRequest] = []
+    questions: list[ElicitationRequest] = []
 
     async def never(question: ElicitationRequest) -> ElicitationReply:
-        asked.append(question)
+        questions.append(question)
         await asyncio.Event().wait()
         raise AssertionError
 
     async with McpHost([hostile("questions")], features=ClientFeatures(ask=never)) as host:
         assert set((await call(host, "good")).text.split()) == {"cancel"}
-        assert len(asked) == 8
+        assert len(questions) == 8
 
 
 async def test_who_sends_too_many_messages_is_read_more_slowly():
@@ -132,18 +132,18 @@ async def test_who_sends_too_many_messages_is_read_more_slowly():
 @pytest.mark.parametrize("how", ["json", "events", "gzip"])
 async def test_a_server_behind_a_url_is_bounded_too(how: str):
     async def answer(request: Request) -> Response:
-        asked = await request.json() if request.method == "POST" else {}
-        if "id" not in asked:
-            return Response(status_code=202 if asked else 405)
-        match asked["method"]:
+        message = await request.json() if request.method == "POST" else {}
+        if "id" not in message:
+            return Response(status_code=202 if message else 405)
+        match message["method"]:
             case "initialize":
                 info = {"name": "x", "version": "1"}
                 able = {"protocolVersion": "2025-06-18", "capabilities": {"tools": {}}, "serverInfo": info}
-                return _json(asked["id"], able)
+                return _json(message["id"], able)
             case "tools/list":
-                return _json(asked["id"], {"tools": [{"name": "good", "inputSchema": {"type": "object"}}]})
+                return _json(message["id"], {"tools": [{"name": "good", "inputSchema": {"type": "object"}}]})
             case _:
-                return _json(asked["id"], {"content": [{"type": "text", "text": "x" * 1_000_000}]}, how)
+                return _json(message["id"], {"content": [{"type": "text", "text": "x" * 1_000_000}]}, how)
 
     app = Starlette(routes=[Route("/mcp", answer, methods=["POST", "GET", "DELETE"])])
     with serving(app) as port:

@@ -68,10 +68,10 @@ async def test_unfinished_bodies_take_about_as_much_memory_as_they_have_bytes():
             await writer.drain()
             writers.append(writer)
         await asyncio.sleep(2)
-        taken = resident(there.port or 0) - before
+        memory = resident(there.port or 0) - before
         for writer in writers:
             writer.close()
-    assert taken < 20 * 200_000 * 6  # as many bytes as were sent, chunk by chunk
+    assert memory < 20 * 200_000 * 6  # as many bytes as were sent, chunk by chunk
 
 
 def resident(port: int) -> int:
@@ -100,16 +100,16 @@ async def test_documents_are_bounded_by_their_bytes_and_only_their_owner_loses_a
 def test_hidden_rounds_are_bounded_by_their_size_and_each_caller_loses_only_its_own(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(planner, "_MOST_CHARACTERS", 5_000)
     rounds, call = HiddenRounds(), Call("f", {}, "c1")
-    asked = [(Message.user(str(number)),) for number in range(10)]
+    histories = [(Message.user(str(number)),) for number in range(10)]
     large = HiddenRound((Message.assistant("x" * 1000, calls=[call]),))
-    rounds.remember("bob", asked[0], [call], large)
-    for history in asked:
+    rounds.remember("bob", histories[0], [call], large)
+    for history in histories:
         rounds.remember("alice", history, [call], large)
-    found = [len(rounds.restore("alice", (*item, Message.assistant(calls=[call]))).messages[-1].content) for item in asked]
-    assert found == [0] * 6 + [1000] * 4
-    assert rounds.restore("bob", (*asked[0], Message.assistant(calls=[call]))).messages[-1].content
+    lengths = [len(rounds.restore("alice", (*item, Message.assistant(calls=[call]))).messages[-1].content) for item in histories]
+    assert lengths == [0] * 6 + [1000] * 4
+    assert rounds.restore("bob", (*histories[0], Message.assistant(calls=[call]))).messages[-1].content
 
 
-@pytest.mark.parametrize(("given", "most"), [({}, 16), ({"n_predict": -1}, None), ({"n_predict": 5}, 5), ({"max_tokens": 7}, 7)])
-def test_a_plain_completion_has_a_length_by_default(given: dict[str, int], most: int | None):
-    assert read_completion({"prompt": "a", **given}).completion.sampling.max_tokens == most
+@pytest.mark.parametrize(("fields", "most"), [({}, 16), ({"n_predict": -1}, None), ({"n_predict": 5}, 5), ({"max_tokens": 7}, 7)])
+def test_a_plain_completion_has_a_length_by_default(fields: dict[str, int], most: int | None):
+    assert read_completion({"prompt": "a", **fields}).completion.sampling.max_tokens == most

@@ -51,8 +51,8 @@ class Shop:
 
     async def ask(self, **body: Any) -> Any:
         async with http(self.app) as asking:
-            asked = {"messages": [{"role": "user", "content": "How is Bonn?"}], **body}
-            return (await asking.post("/v1/chat/completions", json=asked)).json()
+            fields = {"messages": [{"role": "user", "content": "How is Bonn?"}], **body}
+            return (await asking.post("/v1/chat/completions", json=fields)).json()
 
 
 async def test_a_tools_output_ends_no_message_and_begins_none():
@@ -124,9 +124,9 @@ def test_nothing_that_is_said_commands_the_terminal(event: Any):
     transcript = Transcript(Console(file=screen, force_terminal=True, color_system=None))
     transcript.show(event)
     transcript.end()
-    said = OWN_MOVES.sub("", screen.getvalue())
-    assert not set(said) & set("\x1b\x07\x9b\r\x08\x00\u202e\u200b")
-    assert "]52;c;cm0gLXJmIC8=" in said  # it is shown, and not obeyed
+    text = OWN_MOVES.sub("", screen.getvalue())
+    assert not set(text) & set("\x1b\x07\x9b\r\x08\x00\u202e\u200b")
+    assert "]52;c;cm0gLXJmIC8=" in text  # it is shown, and not obeyed
 
 
 def test_joined_emoji_and_words_of_all_languages_are_shown_as_they_are():

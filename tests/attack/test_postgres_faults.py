@@ -26,8 +26,8 @@ OURS = "FROM pg_stat_activity WHERE application_name = 'callsmith'"
 @pytest.fixture
 def own() -> Iterator[Database]:
     """A server that a test may stop."""
-    with running_database() as found:
-        yield found
+    with running_database() as running:
+        yield running
 
 
 @asynccontextmanager
@@ -52,8 +52,8 @@ async def respond(asking: httpx2.AsyncClient) -> str:
 
 async def all_there(asking: httpx2.AsyncClient, ids: set[str]) -> None:
     for id in ids - {""}:
-        found = await asking.get(f"/v1/responses/{id}")
-        assert (found.status_code, found.json()["status"]) == (200, "completed")
+        response = await asking.get(f"/v1/responses/{id}")
+        assert (response.status_code, response.json()["status"]) == (200, "completed")
 
 
 @contextmanager
@@ -92,12 +92,12 @@ async def test_connections_lost_in_the_middle_of_statements(own: Database):
     async with serving(own.url) as asking:
         await works(asking)
         with never_blocked():
-            asked = [asyncio.create_task(ask()) for _ in range(6)]
+            tasks = [asyncio.create_task(ask()) for _ in range(6)]
             for _ in range(15):
                 await asyncio.sleep(0.1)
                 await asyncio.to_thread(own.sql, f"SELECT pg_terminate_backend(pid) {OURS}")
             over = True
-            await asyncio.gather(*asked)
+            await asyncio.gather(*tasks)
         assert len(ids) > 15
         await works(asking)
         await all_there(asking, ids)

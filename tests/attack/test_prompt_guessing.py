@@ -30,9 +30,9 @@ async def serving(**settings: Any) -> AsyncIterator[Cached]:
         async with http(create_app({"m": model}, settings=Settings(**settings))) as asking:
 
             async def cached(key: str, path: str = PATHS[0], **more: Any) -> int:
-                said = {"messages": [{"role": "user", "content": SECRET}]} if "chat" in path else {}
-                said = {"input": SECRET, "max_output_tokens": 1} if "responses" in path else {"max_tokens": 1, **said}
-                body = {"model": "m", **({"prompt": SECRET} if path.endswith("/v1/completions") else {}), **said, **more}
+                fields = {"messages": [{"role": "user", "content": SECRET}]} if "chat" in path else {}
+                fields = {"input": SECRET, "max_output_tokens": 1} if "responses" in path else {"max_tokens": 1, **fields}
+                body = {"model": "m", **({"prompt": SECRET} if path.endswith("/v1/completions") else {}), **fields, **more}
                 response = await asking.post(path, json=body, headers={"authorization": f"Bearer {key}"})
                 assert response.status_code == 200, response.text
                 usage = response.json()["usage"]

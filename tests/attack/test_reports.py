@@ -76,8 +76,8 @@ async def _answer(request: Request) -> Response:
         return Response(json.dumps({"data": [{"id": HOSTILE}]}), media_type="application/json")
     if request.url.path.endswith("/health"):
         return Response(json.dumps({"status": HOSTILE}))
-    said = {"role": "user", "content": HOSTILE, "tool_calls": [{"function": {"name": HOSTILE, "arguments": HOSTILE}}]}
-    choices = [{"index": 0, "message": said, "finish_reason": "stop"}]
+    body = {"role": "user", "content": HOSTILE, "tool_calls": [{"function": {"name": HOSTILE, "arguments": HOSTILE}}]}
+    choices = [{"index": 0, "message": body, "finish_reason": "stop"}]
     return Response(json.dumps({"choices": choices}), media_type="application/json")
 
 
@@ -204,8 +204,8 @@ def test_an_exception_in_the_log_looks_like_no_other_line(as_json: bool) -> None
 def test_warnings_of_a_command_command_no_terminal() -> None:
     run("formats", "show", "hermes")
     assert logging.lastResort is not None
-    written = logging.lastResort.format(logging.LogRecord("callsmith", logging.WARNING, "f", 1, HOSTILE, (), None))
-    assert commands_nothing(written)
+    line = logging.lastResort.format(logging.LogRecord("callsmith", logging.WARNING, "f", 1, HOSTILE, (), None))
+    assert commands_nothing(line)
 
 
 PLAIN = [
@@ -242,5 +242,5 @@ def test_half_a_surrogate_pair_that_a_model_wrote_ends_no_evaluation(tmp_path: P
     records = Records(tmp_path)
     records.add(CaseRecord("c", "category", "setup", "d", text=HOSTILE))
     records.close()
-    (found,) = read_records(tmp_path)
-    assert found.text == HOSTILE
+    (record,) = read_records(tmp_path)
+    assert record.text == HOSTILE

@@ -68,9 +68,9 @@ async def test_a_key_is_shown_its_own_models_and_tools_only():
     async with company.client("bob") as bob:
         await bob.post(CHAT, json={"model": "other", "messages": HI})
     health = {name: (await company.get(name, "/health")).json() for name in ("alice", "bob", "ops")}
-    shown = {"status": "ok", "tools": {"mcp:shop": 1}, "store_is_lasting": False}
-    assert health["alice"] == {**shown, "models": {"m": "ready"}}
-    assert health["bob"] == {**shown, "models": {"other": "ready"}}
+    expected = {"status": "ok", "tools": {"mcp:shop": 1}, "store_is_lasting": False}
+    assert health["alice"] == {**expected, "models": {"m": "ready"}}
+    assert health["bob"] == {**expected, "models": {"other": "ready"}}
     assert health["ops"]["models"] == {"m": "ready", "other": "ready"}
     assert health["ops"]["tools"] == {"mcp:shop": 2}
     assert health["ops"]["store"] == "ok"
@@ -169,9 +169,9 @@ async def test_what_an_approver_grants_for_good_is_the_askers_and_not_the_approv
 def test_a_scope_that_does_not_exist_is_an_error():
     with pytest.raises(UsageError, match="unknown scope 'root'; expected one of admin, approver"):
         Key(hash_key("k"), scopes=("root",))
-    given = {"keys.a.sha256": hash_key("k"), "keys.a.scopes": ["root"]}
+    values = {"keys.a.sha256": hash_key("k"), "keys.a.scopes": ["root"]}
     with pytest.raises(UsageError, match=r"keys\.a\.scopes"):
-        merge_settings(SettingsSource("a file", given))
+        merge_settings(SettingsSource("a file", values))
 
 
 async def test_only_an_admin_reads_the_audit_log():
@@ -181,8 +181,8 @@ async def test_only_an_admin_reads_the_audit_log():
         await answer(alice, id, approve=True)
     for name in ("alice", "bob", "boss", "clerk"):
         assert (await company.get(name, "/v1/audit")).status_code == 403
-    shown = (await company.get("ops", "/v1/audit?event=executed")).json()["data"]
-    assert [(item["name"], item["subject"], item["approved_by"]) for item in shown] == [("pay", "alice", "alice")]
+    body = (await company.get("ops", "/v1/audit?event=executed")).json()["data"]
+    assert [(item["name"], item["subject"], item["approved_by"]) for item in body] == [("pay", "alice", "alice")]
 
 
 async def test_a_server_that_is_open_to_everybody_shows_its_audit_log_to_nobody():

@@ -151,8 +151,8 @@ def test_what_a_caller_has_left_comes_back_with_time():
 
 
 def test_limits_are_settings_of_all_callers_and_of_a_key():
-    given = {"callers.concurrent": 3, "keys.alice.sha256": hash_key("a"), "keys.alice.requests_per_minute": 5}
-    settings = merge_settings(SettingsSource("a test", given)).settings
+    values = {"callers.concurrent": 3, "keys.alice.sha256": hash_key("a"), "keys.alice.requests_per_minute": 5}
+    settings = merge_settings(SettingsSource("a test", values)).settings
     assert settings.callers == CallerLimits(concurrent=3)
     assert settings.keys["alice"].requests_per_minute == 5
 

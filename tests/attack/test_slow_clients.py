@@ -205,13 +205,13 @@ async def test_a_client_that_does_not_read_what_it_asked_for_is_disconnected(pro
     async with serving(replace(SHORT, stalled_seconds=0.3), protocol) as url:
         reader, writer = await opened(url)
         cast(Any, reader)._transport.pause_reading()
-        asked = 0
+        sent = 0
         async with asyncio.timeout(PATIENCE):
             with pytest.raises(ConnectionError):
                 while True:
                     writer.write(b"GET /openapi.json HTTP/1.1\r\nhost: localhost\r\n\r\n")
                     await writer.drain()
-                    await asyncio.sleep(0.001 if (asked := asked + 1) < 500 else 0.3)
+                    await asyncio.sleep(0.001 if (sent := sent + 1) < 500 else 0.3)
 
 
 async def test_a_websocket_that_asks_nothing_is_closed():

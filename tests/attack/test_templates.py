@@ -77,7 +77,7 @@ def became() -> dict[str, tuple[float, int, str]]:
     while names:
         child = subprocess.run([sys.executable, "-m", "tests.attack.hostile_templates", *names], capture_output=True, text=True)
         lines = [json.loads(line) for line in child.stdout.splitlines()]
-        known |= {name: (seconds, megabytes, said) for name, seconds, megabytes, said in lines}
+        known |= {name: (seconds, megabytes, body) for name, seconds, megabytes, body in lines}
         names = names[len(lines) + 1 :]
     return known
 
@@ -86,8 +86,8 @@ def became() -> dict[str, tuple[float, int, str]]:
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_template_ends_soon_and_takes_little_memory(name: str, became: dict[str, tuple[float, int, str]]):
     assert name in became, f"it took more than {SECONDS} s, or {MEGABYTES} MB, or crashed"
-    seconds, megabytes, said = became[name]
-    assert seconds < SECONDS and megabytes < MEGABYTES and "MemoryError" not in said, became[name]
+    seconds, megabytes, outcome = became[name]
+    assert seconds < SECONDS and megabytes < MEGABYTES and "MemoryError" not in outcome, became[name]
 
 
 def test_a_collection_of_templates_is_small():

@@ -30,15 +30,15 @@ async def test_a_call_that_ran_when_its_server_was_killed_is_found_out_when_anot
     app = create_app({"m": FakeModel(says("a"))}, settings=Settings(keys={"alice": Key(hash_key("k"))}), store=store)
     async with app.router.lifespan_context(app):
         async with asyncio.timeout(20):
-            while (found := await approvals.get("a1", "a2"))["a1"].status == "running":
+            while (stored := await approvals.get("a1", "a2"))["a1"].status == "running":
                 await asyncio.sleep(0.05)
-    assert found["a1"].result is not None and found["a1"].result.code == "interrupted"
-    assert found["a2"].status == "pending"
+    assert stored["a1"].result is not None and stored["a1"].result.code == "interrupted"
+    assert stored["a2"].status == "pending"
 
 
 async def test_a_store_that_fails_is_one_line_of_the_log(caplog: pytest.LogCaptureFixture):
-    written = io.StringIO()
-    handler = logging.StreamHandler(written)
+    log_text = io.StringIO()
+    handler = logging.StreamHandler(log_text)
     handler.setFormatter(LineFormatter(as_json=False))
     handler.addFilter(OnceAMinute())
 
@@ -52,7 +52,7 @@ async def test_a_store_that_fails_is_one_line_of_the_log(caplog: pytest.LogCaptu
             await Dispatcher(Handlers(draw=draw)).dispatch(Call("draw", {}, f"c{number}"))
     finally:
         log.removeHandler(handler)
-    (line,) = written.getvalue().splitlines()
+    (line,) = log_text.getvalue().splitlines()
     assert "disk is full" in line
 
 
@@ -73,6 +73,6 @@ async def test_an_alias_of_a_model_that_a_key_does_not_open_tells_nothing_of_it(
     async with http(app) as asking:
         asking.headers["authorization"] = "Bearer alice"
         bodies = [{"model": "big", "messages": HI}, {"model": "default", "messages": HI}]
-        named, default = [await asking.post("/v1/chat/completions", json=body) for body in bodies]
-    assert (named.status_code, default.status_code) == (404, 200)
-    assert "secret" not in named.text + default.text
+        by_name, default = [await asking.post("/v1/chat/completions", json=body) for body in bodies]
+    assert (by_name.status_code, default.status_code) == (404, 200)
+    assert "secret" not in by_name.text + default.text

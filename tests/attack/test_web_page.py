@@ -152,20 +152,20 @@ async def test_an_allowed_origin_gets_cors_without_credentials_and_no_key_before
         before = await page.options(CHAT, headers=wants)
         assert before.status_code == 200
         assert before.headers["access-control-allow-origin"] == "https://chat.example"
-        asked = await page.post(CHAT, json=HI, headers={"authorization": "Bearer k"})
-        assert asked.status_code == 200
-        assert "origin" in asked.headers["vary"].lower()
-        assert "x-request-id" in asked.headers["access-control-expose-headers"]
-        assert "access-control-allow-credentials" not in {*before.headers, *asked.headers}
+        response = await page.post(CHAT, json=HI, headers={"authorization": "Bearer k"})
+        assert response.status_code == 200
+        assert "origin" in response.headers["vary"].lower()
+        assert "x-request-id" in response.headers["access-control-expose-headers"]
+        assert "access-control-allow-credentials" not in {*before.headers, *response.headers}
         assert (await page.options(CHAT, headers={**wants, "origin": EVIL})).status_code >= 400
         assert (await page.post(CHAT, json=HI, headers={"authorization": "Bearer k", "origin": EVIL})).status_code == 403
 
 
 async def test_where_every_origin_is_allowed_none_gets_credentials():
     async with listening(FakeModel(says("a")), settings=Settings(cors_origins=("*",))) as url, asking(url, origin=EVIL) as page:
-        asked = await page.post(CHAT, json=HI)
-        assert (asked.status_code, asked.headers["access-control-allow-origin"]) == (200, "*")
-        assert "access-control-allow-credentials" not in asked.headers
+        response = await page.post(CHAT, json=HI)
+        assert (response.status_code, response.headers["access-control-allow-origin"]) == (200, "*")
+        assert "access-control-allow-credentials" not in response.headers
 
 
 @pytest.mark.parametrize(

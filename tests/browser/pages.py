@@ -28,18 +28,18 @@ async def browser() -> AsyncIterator[Any]:
     from playwright.async_api import async_playwright  # pyright: ignore[reportMissingImports]
 
     async with async_playwright() as driver:
-        one = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        chromium = await driver.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
         try:
-            yield one
+            yield chromium
         finally:
-            await one.close()
+            await chromium.close()
 
 
 @asynccontextmanager
 async def opened(url: str, **options: Any) -> AsyncIterator[Any]:
     """The page at an address, in a window of its own. Whatever the console complains about fails the test."""
-    async with browser() as one:
-        context = await one.new_context(**{"viewport": DESK, **options})
+    async with browser() as chromium:
+        context = await chromium.new_context(**{"viewport": DESK, **options})
         context.set_default_timeout(15_000)
         page = await context.new_page()
         complaints = watch(page)
@@ -72,5 +72,5 @@ async def violations(page: Any) -> list[str]:
     if not AXE.is_file():
         pytest.skip("axe-core is not installed: make test-browser")
     await page.evaluate(AXE.read_text())  # by the debugger, for which the page's policy does not count
-    found = await page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)")
-    return [f"{item['id']}: {node['html'][:200]} {node['failureSummary'][:300]}" for item in found for node in item["nodes"]]
+    results = await page.evaluate("axe.run(document, {resultTypes: ['violations']}).then(found => found.violations)")
+    return [f"{item['id']}: {node['html'][:200]} {node['failureSummary'][:300]}" for item in results for node in item["nodes"]]

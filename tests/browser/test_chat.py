@@ -55,14 +55,14 @@ async def test_a_chat_with_a_tool_shows_the_call_its_result_and_the_answer():
 
 
 async def test_arguments_fill_in_while_the_model_writes_them():
-    written = [
+    drafts = [
         CallStarted(0, "weather", "c1"),
         CallArguments(0, '{"city": '),
         1.5,
         CallArguments(0, '"Bonn"}'),
         CallReady(0, BONN),
     ]
-    async with served(app_of([*written, Stopped("calls", Usage(7, 3))], says("Sun."))) as url, opened(url) as page:
+    async with served(app_of([*drafts, Stopped("calls", Usage(7, 3))], says("Sun."))) as url, opened(url) as page:
         await say(page, "How is Bonn?")
         call = page.locator(".call.writing")
         await call.wait_for()
@@ -100,8 +100,8 @@ async def test_characters_that_hide_or_reverse_others_are_shown_where_a_person_d
     hidden = Call("send_mail", {"to": "ada\u202egro.live\u200b\U000e0041"}, "c1")
     async with served(app_of(calls(hidden), says("So."), tools=Mailbox().tools())) as url, opened(url) as page:
         await say(page, "Mail Ada.")
-        shown = await page.get_by_role("region", name="Allow send_mail?").locator("pre").inner_text()
-        assert "ada\\u{202e}gro.live\\u{200b}\\u{e0041}" in shown
+        text = await page.get_by_role("region", name="Allow send_mail?").locator("pre").inner_text()
+        assert "ada\\u{202e}gro.live\\u{200b}\\u{e0041}" in text
 
 
 async def test_a_denial_and_its_reason_reach_the_model_and_nothing_runs():
@@ -217,8 +217,8 @@ async def test_no_markup_whatever_keeps_the_page_busy_or_gets_lost():
     async with served(app_of(says("hi"))) as url, opened(url) as page:
         await page.get_by_text("What shall we do?").wait_for()
         for text in MARKUP:
-            shown = await page.evaluate(MADE_OF, text * 20_000 + "\n\nthe end")
-            assert "the end" in shown
+            rendered = await page.evaluate(MADE_OF, text * 20_000 + "\n\nthe end")
+            assert "the end" in rendered
 
 
 MADE_OF = """async (text) => {
@@ -255,10 +255,10 @@ async def test_a_second_tab_that_answers_an_approval_too_late_is_told_and_the_ca
         await say(page, "Mail Ada.")
         await page.get_by_role("button", name="Allow").wait_for()
         other = await page.context.new_page()
-        shown = await _frames_so_far(page, url)
+        frames = await _frames_so_far(page, url)
         cut_off = [lambda route: route.abort()]  # it does not hear what the first one answers
         await other.route("**/v1/responses/*", lambda route: (cut_off.pop() if len(cut_off) > 1 else cut_off[0])(route))
-        cut_off.append(lambda route: route.fulfill(body=shown, content_type="text/event-stream"))
+        cut_off.append(lambda route: route.fulfill(body=frames, content_type="text/event-stream"))
         await other.goto(page.url)
         await other.get_by_role("button", name="Deny").click()
         await page.get_by_role("button", name="Allow").click()
@@ -270,11 +270,11 @@ async def test_a_second_tab_that_answers_an_approval_too_late_is_told_and_the_ca
 
 async def _frames_so_far(page: Any, url: str) -> bytes:
     """What the stream of the page's answer has brought up to its question."""
-    left = await page.evaluate("Object.values(JSON.parse(localStorage['callsmith.open']))[0].id")
+    open_id = await page.evaluate("Object.values(JSON.parse(localStorage['callsmith.open']))[0].id")
     frames = b""
     async with (
         httpx2.AsyncClient(base_url=url) as asking,
-        asking.stream("GET", f"/v1/responses/{left}?stream=true") as response,
+        asking.stream("GET", f"/v1/responses/{open_id}?stream=true") as response,
     ):
         async for piece in response.aiter_bytes():
             frames += piece

@@ -22,11 +22,11 @@ async def test_every_operation_is_shown_and_found_by_its_words():
         await page.get_by_role("searchbox").fill("chat/completions")
         await page.wait_for_function("document.getElementById('found').textContent.startsWith('2 of')")
         await page.locator("#post_v1_chat_completions > summary").click()
-        shown = page.locator("#post_v1_chat_completions")
-        await shown.get_by_text("tool_choice_policy", exact=True).wait_for()
-        assert f"curl {url}/v1/chat/completions" in await shown.locator("pre").inner_text()
-        await shown.locator("details > summary", has_text="messages").first.click()
-        await shown.get_by_text("tool_call_id", exact=True).first.wait_for()
+        operation = page.locator("#post_v1_chat_completions")
+        await operation.get_by_text("tool_choice_policy", exact=True).wait_for()
+        assert f"curl {url}/v1/chat/completions" in await operation.locator("pre").inner_text()
+        await operation.locator("details > summary", has_text="messages").first.click()
+        await operation.get_by_text("tool_call_id", exact=True).first.wait_for()
         assert not await violations(page)
 
 

@@ -120,6 +120,6 @@ async def test_a_description_of_a_megabyte_and_with_hidden_text_is_shown_in_part
     async with served(create_app({"m": FakeModel(says("Hi."))}, tools=Functions(tool(look)))) as url, opened(url) as page:
         await page.get_by_role("button", name="Tools").first.click()
         await page.locator(".tool summary").first.click()
-        shown = await page.locator(".tool-body").inner_text()
-    assert "Look.\\u{202e}" in shown
-    assert len(shown) < 10_000
+        text = await page.locator(".tool-body").inner_text()
+    assert "Look.\\u{202e}" in text
+    assert len(text) < 10_000

@@ -94,8 +94,8 @@ async def test_of_a_huge_result_a_part_is_shown_with_its_size():
         await say(page, "Dump it.")
         await page.get_by_text("That was much.").wait_for()
         await page.locator(".call summary").click()
-        shown = page.locator(".call pre").last
-        assert len(await shown.inner_text()) <= 6000
+        element = page.locator(".call pre").last
+        assert len(await element.inner_text()) <= 6000
         await page.get_by_role("button", name="Show all (40.").click()
         assert len(await page.locator(".call pre").last.inner_text()) < 50_000
         await page.reload()

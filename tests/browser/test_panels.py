@@ -128,9 +128,9 @@ async def test_a_tool_that_is_switched_off_is_not_offered_in_this_conversation_a
         await page.get_by_text("Hi.").first.wait_for()
         await say(page, "Again.")
         await page.get_by_text("Hi.").nth(1).wait_for()
-        for asked in model.asked:
-            assert [listed_tool.name for listed_tool in asked.tools] == ["weather"]
-            assert (asked.messages[0].content, asked.sampling.temperature) == ("Be brief.", 0.3)
+        for request in model.asked:
+            assert [listed_tool.name for listed_tool in request.tools] == ["weather"]
+            assert (request.messages[0].content, request.sampling.temperature) == ("Be brief.", 0.3)
         await page.keyboard.press("Control+k")
         await say(page, "Anew.")
         await page.locator(".bubble", has_text="Anew.").wait_for()
@@ -209,9 +209,9 @@ async def test_telemetry_is_drawn():
 async def test_conversations_are_listed_reopened_and_deleted():
     async with served(create_app({"m": FakeModel(says("Hi."))})) as url, opened(url) as page:
         await page.get_by_text("Stored in memory: gone when the server ends.").wait_for()
-        for said in ("First.", "Second."):
+        for message in ("First.", "Second."):
             await page.keyboard.press("Control+k")
-            await say(page, said)
+            await say(page, message)
             await page.get_by_text("Hi.").wait_for()
         await page.reload()
         rows = page.locator("#conversations a")

@@ -58,8 +58,8 @@ class BusContract:
     """Give `bus_with(descriptor, handler)`: a bus to call, with this one capability offered where it can be called."""
 
     async def test_a_call_is_answered_by_whoever_offers_the_capability(self, bus_with: BusWith) -> None:
-        found = await (await bus_with()).call("rag.query", (1, 0), BODY)
-        assert found == {"output": {"found": "hall", "corpus": "village"}, "meta": {}}
+        response = await (await bus_with()).call("rag.query", (1, 0), BODY)
+        assert response == {"output": {"found": "hall", "corpus": "village"}, "meta": {}}
 
     @pytest.mark.parametrize(
         ("version", "code"), [((1, 0), ""), ((1, 2), ""), ((1, 3), "schema_mismatch"), ((2, 0), "schema_mismatch")]

@@ -27,9 +27,9 @@ FULL = Descriptor(
 
 @pytest.mark.parametrize("descriptor", [FULL, Descriptor("experimental.echo")])
 def test_what_is_written_is_read_back(descriptor: Descriptor) -> None:
-    written = json.loads(json.dumps(write_descriptor(descriptor)))
-    assert read_descriptor(written) == descriptor
-    assert read_descriptor({**written, "something": "new"}) == descriptor
+    parsed = json.loads(json.dumps(write_descriptor(descriptor)))
+    assert read_descriptor(parsed) == descriptor
+    assert read_descriptor({**parsed, "something": "new"}) == descriptor
 
 
 @pytest.mark.parametrize(

@@ -123,12 +123,12 @@ async def test_two_tools_cannot_have_one_name() -> None:
 
 def test_what_is_in_params_and_in_input_are_the_parameters_of_a_tool() -> None:
     part = {"type": "object", "properties": {"corpus": {"type": "string"}}, "required": ["corpus"]}
-    given = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
-    made = tool_of(Descriptor("rag.query", (1, 3), {"type": "object", "properties": {"params": part, "input": given}}))
-    assert made.name == "rag_query"
-    assert made.parameters["required"] == ["corpus", "query"]
-    assert made.binding is not None
-    assert made.binding.body({"corpus": "v", "query": "q"}) == {"params": {"corpus": "v"}, "input": {"query": "q"}}
+    input_schema = {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]}
+    bus_tool = tool_of(Descriptor("rag.query", (1, 3), {"type": "object", "properties": {"params": part, "input": input_schema}}))
+    assert bus_tool.name == "rag_query"
+    assert bus_tool.parameters["required"] == ["corpus", "query"]
+    assert bus_tool.binding is not None
+    assert bus_tool.binding.body({"corpus": "v", "query": "q"}) == {"params": {"corpus": "v"}, "input": {"query": "q"}}
     clash = {"type": "object", "properties": {"params": part, "input": part}}
     with pytest.raises(UsageError, match="by hand"):
         tool_of(Descriptor("rag.query", request_schema=clash))
@@ -151,5 +151,5 @@ async def test_the_newest_version_of_a_capability_is_the_tool() -> None:
     bus = CapabilityBus()
     for minor in (0, 2, 1):
         bus.register(Descriptor("experimental.a", (1, minor)), lambda call: None)  # type: ignore[arg-type]
-    (made,) = await CapabilityTools(bus, patterns=["experimental.*"]).tools()
-    assert made.bound_version == (1, 2)
+    (bus_tool,) = await CapabilityTools(bus, patterns=["experimental.*"]).tools()
+    assert bus_tool.bound_version == (1, 2)

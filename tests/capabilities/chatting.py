@@ -32,6 +32,6 @@ def chat_bus(*replies: str, **options: Any) -> tuple[CapabilityBus, Scripted]:
     return bus, engine
 
 
-def chat(text: str = "go", **given: Any) -> dict[str, Any]:
+def chat(text: str = "go", **fields: Any) -> dict[str, Any]:
     """The body of a call of llm.chat."""
-    return {"params": {}, "input": {"messages": [{"role": "user", "content": text}], **given}}
+    return {"params": {}, "input": {"messages": [{"role": "user", "content": text}], **fields}}

@@ -70,10 +70,10 @@ async def communities() -> AsyncIterator[Communities]:
 
         asking, searching = await node(user, "village"), await node(corpus, "town")
         inside, outside = await node(gateway, "village"), await node(gateway, "town")
-        found = Communities(user, gateway, town, asking)
+        opened = Communities(user, gateway, town, asking)
 
         async def answer(call: CapabilityCall) -> dict[str, Any]:
-            found.answered.append(call)
+            opened.answered.append(call)
             return {"output": {"chunks": ["The town hall opens at 9."]}, "meta": {}}
 
         async def pass_on(call: CapabilityCall) -> Any:
@@ -84,7 +84,7 @@ async def communities() -> AsyncIterator[Communities]:
         _, model = scripted_model(called(("search", {"query": "hall"})), "At 9.")
         LlmService(asking, {"m": model}).register()
         await until(lambda: asking.offers("rag.query") and outside.offers("rag.query"))
-        yield found
+        yield opened
 
 
 @pytest.mark.req("R98")

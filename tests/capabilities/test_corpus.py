@@ -45,8 +45,8 @@ def bus_of(corpora: Corpora) -> CapabilityBus:
     return bus
 
 
-async def search(bus: CapabilityBus, query: str, corpus: str = "village", **given: Any) -> list[Any]:
-    body = {"params": {"corpus": corpus}, "input": {"query": query, **given}}
+async def search(bus: CapabilityBus, query: str, corpus: str = "village", **fields: Any) -> list[Any]:
+    body = {"params": {"corpus": corpus}, "input": {"query": query, **fields}}
     return (await bus.call("rag.query", (1, 0), body))["output"]["chunks"]
 
 
@@ -67,7 +67,7 @@ async def test_what_stands_in_the_documents_is_found(corpora: Corpora) -> None:
 
 
 @pytest.mark.parametrize(
-    ("corpus", "given", "code"),
+    ("corpus", "fields", "code"),
     [
         ("moon", {"query": "hall"}, "not_found"),
         ("village", {"query": "hall", "k": 21}, "bad_request"),
@@ -76,9 +76,9 @@ async def test_what_stands_in_the_documents_is_found(corpora: Corpora) -> None:
         ("village", {}, "schema_mismatch"),
     ],
 )
-async def test_what_cannot_be_answered_has_its_code(corpora: Corpora, corpus: str, given: dict[str, Any], code: str) -> None:
+async def test_what_cannot_be_answered_has_its_code(corpora: Corpora, corpus: str, fields: dict[str, Any], code: str) -> None:
     with pytest.raises(BusError) as failed:
-        await bus_of(corpora).call("rag.query", (1, 0), {"params": {"corpus": corpus}, "input": given})
+        await bus_of(corpora).call("rag.query", (1, 0), {"params": {"corpus": corpus}, "input": fields})
     assert failed.value.code == code
 
 
@@ -118,15 +118,15 @@ async def test_a_long_text_is_many_passages_and_the_best_comes_first(tmp_path: P
     (tmp_path / "long.md").write_text("\n\n".join(pages), "utf-8")
     corpora = Corpora()
     corpora.index("long", tmp_path)
-    found = await search(bus_of(corpora), "password of the boat", "long")
-    assert "heron" in found[0]["text"]
-    assert len(found[0]["text"]) < 2000
+    passages = await search(bus_of(corpora), "password of the boat", "long")
+    assert "heron" in passages[0]["text"]
+    assert len(passages[0]["text"]) < 2000
 
 
 async def test_many_searches_at_once(corpora: Corpora) -> None:
     bus = bus_of(corpora)
-    found = await asyncio.gather(*(search(bus, "hall") for _ in range(16)))
-    assert all(len(chunks) == 1 for chunks in found)
+    passages = await asyncio.gather(*(search(bus, "hall") for _ in range(16)))
+    assert all(len(chunks) == 1 for chunks in passages)
 
 
 @pytest.mark.parametrize(("name", "complaint"), [("a b", "no name"), ("", "no name"), ("../x", "no name")])
@@ -178,13 +178,13 @@ BUILT_IN: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {  # the capab
 @pytest.mark.parametrize("name", BUILT_IN)
 async def test_a_built_in_tool_calls_its_capability_in_its_version(name: str) -> None:
     reference, arguments, body = BUILT_IN[name]
-    bus, asked = CapabilityBus(), list[tuple[str, Any]]()
+    bus, calls = CapabilityBus(), list[tuple[str, Any]]()
 
     def offer(capability: str, version: tuple[int, int]) -> None:
         descriptor = Descriptor(capability, version=version)
 
         async def handle(call: CapabilityCall) -> dict[str, Any]:
-            asked.append((descriptor.reference, call.body))
+            calls.append((descriptor.reference, call.body))
             return {"output": {"said": name}, "meta": {}}
 
         bus.register(descriptor, handle)
@@ -198,7 +198,7 @@ async def test_a_built_in_tool_calls_its_capability_in_its_version(name: str) ->
     assert (await executor.dispatch(Call(name, arguments, "c2"))).ok is False  # nor in this version
     offer(capability, (1, 0))
     result = await executor.dispatch(Call(name, arguments, "c3"))
-    assert (result.ok, asked) == (True, [(reference, body)])
+    assert (result.ok, calls) == (True, [(reference, body)])
 
 
 @pytest.mark.req("R130")

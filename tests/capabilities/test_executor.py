@@ -228,9 +228,9 @@ async def test_parallel_tool_calls_collected() -> None:
     assert (most, message["content"]) == (4, "All found.")
     results = [frame.data["content"]["found"] for frame in frames if frame.event == "tool_result"]
     assert sorted(results) == [f"q{number}" for number in range(6)]
-    shown = engine.asked[1].prompt.text
-    assert [shown.index(f'"q{number}"', shown.index("tool_response")) for number in range(6)] == sorted(
-        shown.index(f'"q{number}"', shown.index("tool_response")) for number in range(6)
+    prompt_text = engine.asked[1].prompt.text
+    assert [prompt_text.index(f'"q{number}"', prompt_text.index("tool_response")) for number in range(6)] == sorted(
+        prompt_text.index(f'"q{number}"', prompt_text.index("tool_response")) for number in range(6)
     )
 
 
@@ -252,9 +252,9 @@ async def test_market_post_requires_confirmation(decision: Any, posted: list[str
         return decision
 
     message, frames = await frames_of(ToolExecutor(bus, [POST]), chat(), decide=decide)
-    (asked,) = [frame.data for frame in frames if frame.event == "confirmation_required"]
-    assert {"id", "name", "arguments", "reason"} <= set(asked)
-    assert (asked["name"], asked["arguments"]) == ("market_post", {"title": "bicycle"})
+    (question,) = [frame.data for frame in frames if frame.event == "confirmation_required"]
+    assert {"id", "name", "arguments", "reason"} <= set(question)
+    assert (question["name"], question["arguments"]) == ("market_post", {"title": "bicycle"})
     assert ([call.input["title"] for call in calls], len(seen), message["content"]) == (posted, 1, "So it is.")
     if not posted:
         assert "not now" in engine.asked[1].prompt.text
@@ -267,10 +267,10 @@ async def test_a_chat_that_waits_goes_on_with_the_result_of_the_confirmed_call()
     calls = offer(bus, "market.post", {"id": 7})
     executor, body = ToolExecutor(bus, [POST]), chat("Offer my bicycle.")
     waiting = await executor.run_chat_with_tools(body)
-    (asked,) = waiting.pop("confirmations")
+    (question,) = waiting.pop("confirmations")
     assert calls == []
-    result = await executor.dispatch_confirmed(Call(asked["name"], asked["arguments"], asked["id"]))
-    tool_message = {"role": "tool", "tool_call_id": asked["id"], "content": result.text}
+    result = await executor.dispatch_confirmed(Call(question["name"], question["arguments"], question["id"]))
+    tool_message = {"role": "tool", "tool_call_id": question["id"], "content": result.text}
     messages = [*body["input"]["messages"], waiting, tool_message]
     message = await executor.run_chat_with_tools({"params": {}, "input": {"messages": messages}})
     assert (message["content"], len(calls)) == ("It is posted.", 1)

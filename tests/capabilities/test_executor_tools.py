@@ -20,16 +20,16 @@ from tests.capabilities.test_executor import FOUND, SEARCH, offer
 async def test_bound_definitions_say_which_capability_in_which_version_and_the_models_node_runs_it() -> None:
     bus, _ = chat_bus(called(("search_corpus", FOUND)), "It opens at 17:42.")
     calls = offer(bus, "rag.query", {"chunks": []})
-    (written,) = ToolExecutor(bus, [SEARCH]).bound_definitions
+    (definition,) = ToolExecutor(bus, [SEARCH]).bound_definitions
     fields = {"bound_capability": "rag.query", "bound_version": "1.0", "bound_params": ["corpus"], "side_effects": False}
-    assert written == {
+    assert definition == {
         "name": "search_corpus",
         "description": "Search a corpus.",
         "parameters_schema": SEARCH.parameters,
         **fields,
     }
-    assert read_chat(chat(tools=[written])).request.tools == (SEARCH,)
-    answer = await bus.call("llm.chat", (2, 0), chat(tools=[written]))
+    assert read_chat(chat(tools=[definition])).request.tools == (SEARCH,)
+    answer = await bus.call("llm.chat", (2, 0), chat(tools=[definition]))
     assert (answer["output"]["message"]["content"], calls[0].input) == ("It opens at 17:42.", {"query": "hall"})
 
 

@@ -231,11 +231,11 @@ async def test_without_a_connection_the_decision_comes_with_the_next_call() -> N
     tools = [bound(side_effects=True)]
     first = await frames_of(bus, chat(tools=tools))
     assert (first[-1].data["stop_reason"], calls) == ("confirmation_required", [])
-    (asked,) = [frame.data for frame in first if frame.event == "confirmation_required"]
-    call = {key: asked[key] for key in ("id", "name", "arguments")}
+    (question,) = [frame.data for frame in first if frame.event == "confirmation_required"]
+    call = {key: question[key] for key in ("id", "name", "arguments")}
     messages = [{"role": "user", "content": "go"}, {"role": "assistant", "tool_calls": [call]}]
-    given = {"messages": messages, "tools": tools, "confirmations": {asked["id"]: {"approve": True}}}
-    second = await frames_of(bus, {"params": {}, "input": given})
+    body = {"messages": messages, "tools": tools, "confirmations": {question["id"]: {"approve": True}}}
+    second = await frames_of(bus, {"params": {}, "input": body})
     assert (text_of(second), len(calls)) == ("Posted.", 1)
 
 
@@ -267,19 +267,19 @@ async def test_cancelling_a_chat_stops_the_model() -> None:
 async def test_a_capability_is_called_as_a_tool_and_its_answer_is_the_answer() -> None:
     bus, _ = chat_bus()
     calls = offer(bus)
-    given = {
+    body = {
         "tool_call_id": "tc_1",
         "target_capability": "rag.query@1.0",
         "target_body": {"params": {}, "input": {"query": "hall"}},
     }
-    answer = await bus.call("llm.tools.call", (1, 0), {"params": {}, "input": given}, authority=Authority("ann", trust="member"))
+    answer = await bus.call("llm.tools.call", (1, 0), {"params": {}, "input": body}, authority=Authority("ann", trust="member"))
     assert answer == {"output": {"chunks": ["17:42"]}, "meta": {}}
     assert (calls[0].authority.subject, calls[0].input) == ("ann", {"query": "hall"})
 
 
 @pytest.mark.req("R123")
 @pytest.mark.parametrize(
-    ("given", "code"),
+    ("target", "code"),
     [
         ({"target_capability": "rag.query", "target_body": {}}, "bad_request"),
         ({"target_capability": "rag.other@1.0", "target_body": {}}, "not_found"),
@@ -288,12 +288,12 @@ async def test_a_capability_is_called_as_a_tool_and_its_answer_is_the_answer() -
         ({"target_capability": "rag.query@1.0"}, "schema_mismatch"),
     ],
 )
-async def test_the_body_is_held_to_the_schema_of_the_target(given: dict[str, Any], code: str) -> None:
+async def test_the_body_is_held_to_the_schema_of_the_target(target: dict[str, Any], code: str) -> None:
     bus, _ = chat_bus()
     needs_query = {"type": "object", "properties": {"input": {"type": "object", "required": ["query"]}}}
     calls = offer(bus, request_schema=needs_query)
     with pytest.raises(BusError) as failed:
-        await bus.call("llm.tools.call", (1, 0), {"input": given})
+        await bus.call("llm.tools.call", (1, 0), {"input": target})
     assert (failed.value.code, calls) == (code, [])
 
 

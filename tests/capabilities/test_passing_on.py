@@ -80,16 +80,16 @@ async def nodes() -> AsyncIterator[Nodes]:
         thinking = await start(model, trusting(model))
         searching = await start(corpus, trusting(corpus))
         engine, scripted = scripted_model(*[called(("search", {"query": "hall"})), "At 17:42."] * 3)
-        found = Nodes(issuer, user, model, asking, revocations, engine)
+        opened = Nodes(issuer, user, model, asking, revocations, engine)
 
         async def answer(call: CapabilityCall) -> dict[str, Any]:
-            found.answered.append(call)
+            opened.answered.append(call)
             return {"output": {"chunks": ["17:42"]}, "meta": {}}
 
         LlmService(thinking, {"m": scripted}).register()
         searching.register(Descriptor("rag.query"), answer)
         await until(lambda: asking.offers("llm.chat") and thinking.offers("rag.query"))
-        yield found
+        yield opened
 
 
 @pytest.mark.req("R98")

@@ -45,9 +45,9 @@ def test_where_the_key_is_may_stand_in_the_settings(callsmith, tmp_path: Path, m
 
 
 def issued(callsmith, *options: str) -> str:
-    made = callsmith("bus", "token", "issue", "--subject", FRIEND, "--capability", "rag.query@1.0", *options)
-    assert made.code == 0, made.err
-    return made.out.strip()
+    result = callsmith("bus", "token", "issue", "--subject", FRIEND, "--capability", "rag.query@1.0", *options)
+    assert result.code == 0, result.err
+    return result.out.strip()
 
 
 def test_a_token_is_issued_shown_accepted_and_revoked(callsmith, config: Path) -> None:
@@ -55,9 +55,9 @@ def test_a_token_is_issued_shown_accepted_and_revoked(callsmith, config: Path) -
     text = issued(
         callsmith, "--param", "corpus=village", "--param", "corpus=city", "--calls", "5", "--rate", "2", "--lasts", "8h"
     )
-    shown = json.loads(callsmith("bus", "token", "show", "-", stdin=text).out)
-    (link,) = shown["links"]
-    assert shown["state"].startswith("valid")
+    description = json.loads(callsmith("bus", "token", "show", "-", stdin=text).out)
+    (link,) = description["links"]
+    assert description["state"].startswith("valid")
     assert link["scope"]["params_constraints"] == {"corpus": ["village", "city"]}
     token = read_token(text)
     assert (token.sub, token.aud, token.exp - token.iat) == (FRIEND, here, 8 * 3600)

@@ -141,8 +141,8 @@ def test_settings_that_make_no_sense_fail(callsmith, tmp_path: Path):
 
 
 def test_a_port_in_use_is_told(callsmith, monkeypatch):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        monkeypatch.setenv("CALLSMITH_SERVER__PORT", str(taken.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        monkeypatch.setenv("CALLSMITH_SERVER__PORT", str(listener.getsockname()[1]))
         result = callsmith(*SCRIPTED)
     assert line_of(result.out, "port").startswith("warn")
 

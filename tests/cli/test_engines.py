@@ -44,9 +44,9 @@ def test_engines_and_builds_are_listed_and_which_is_used(callsmith):
     assert [build["name"] for build in listed["builds"]] == ["pinned", *BY_NAME]
     assert [build["used"] for build in listed["builds"]] == [True] + [False] * len(BUILDS)
     assert "xllamacpp" in listed["used"]["path"]
-    shown = callsmith("engines").out
-    assert "llama:" in shown and "linux-x64-cuda12" in shown and "187 MB" in shown
-    assert "no other that works here is installed" in shown
+    output = callsmith("engines").out
+    assert "llama:" in output and "linux-x64-cuda12" in output and "187 MB" in output
+    assert "no other that works here is installed" in output
 
 
 @pytest.mark.usefixtures("gpu")
@@ -67,10 +67,10 @@ def plant(build, folder, machine, command=("-c", "print('CUDA0')")):
 
 
 def test_without_a_name_the_best_is_installed_that_works(callsmith, gpu, monkeypatch):
-    asked: list[str] = []
+    requests: list[str] = []
 
     def install(self, build, *, force=False):
-        asked.append(build.name)
+        requests.append(build.name)
         aborts = ("-c", "import os, sys; print('CUDA error: unsupported toolchain', file=sys.stderr); os.abort()")
         if build.name == "linux-x64-cuda13":
             proof = prove(build, build.folder, gpu, aborts)
@@ -80,17 +80,17 @@ def test_without_a_name_the_best_is_installed_that_works(callsmith, gpu, monkeyp
 
     monkeypatch.setattr(library_builds.Installer, "install", install)
     result = callsmith("engines", "install")
-    assert result.code == 0 and asked == ["linux-x64-cuda13", "linux-x64-cuda12"]
+    assert result.code == 0 and requests == ["linux-x64-cuda13", "linux-x64-cuda12"]
     assert result.out.strip() == str(BY_NAME["linux-x64-cuda12"].folder / "libllama.so")
     assert "143 MB to download" in result.err and "187 MB to download" in result.err
     assert "ended by SIGABRT: CUDA error: unsupported toolchain\nTrying the next best." in result.err
     rows = {build["name"]: build for build in json.loads(callsmith("engines", "--json").out)["builds"]}
     assert rows["linux-x64-cuda13"]["state"].startswith("does not work here: its process was ended by SIGABRT")
     assert rows["linux-x64-cuda12"]["state"] == "works: CUDA0" and rows["linux-x64-cuda12"]["used"]
-    asked.clear()
+    requests.clear()
     BY_NAME["linux-x64-cuda12"].folder.rename(gpu.folders[0] / "away")
     callsmith("engines", "install")
-    assert asked == ["linux-x64-cuda12"]  # what has failed is tried again only by name
+    assert requests == ["linux-x64-cuda12"]  # what has failed is tried again only by name
 
 
 @pytest.mark.usefixtures("gpu")

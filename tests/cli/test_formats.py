@@ -88,13 +88,13 @@ def test_a_format_is_shown_as_toml_and_as_a_response_template_that_can_be_used(c
     assert 'name = "hermes"' in callsmith("formats", "show", "hermes").out
     template = tmp_path / "chat_template.jinja"
     template.write_text(HERMES.replace("<|im_start|>assistant", "<|im_start|>assistant\n<think>"), encoding="utf-8")
-    shown = callsmith("formats", "show", "qwen3-coder", "--as", "response-template", "--template", str(template))
-    made = json.loads(shown.out)["response_template"]
-    assert made["start_anchor"] == "<|im_start|>assistant\n"
-    assert r"<\|im_end\|>" in made["fields"]["content"]["close_pattern"]
-    assert "not said: types of arguments" in shown.err
+    result = callsmith("formats", "show", "qwen3-coder", "--as", "response-template", "--template", str(template))
+    response_template = json.loads(result.out)["response_template"]
+    assert response_template["start_anchor"] == "<|im_start|>assistant\n"
+    assert r"<\|im_end\|>" in response_template["fields"]["content"]["close_pattern"]
+    assert "not said: types of arguments" in result.err
     config = tmp_path / "tokenizer_config.json"
-    config.write_text(shown.out, encoding="utf-8")
+    config.write_text(result.out, encoding="utf-8")
     assert "keeps the laws" in callsmith("formats", "check", str(config)).out
     text = tmp_path / "answer.txt"
     text.write_text(
@@ -105,5 +105,5 @@ def test_a_format_is_shown_as_toml_and_as_a_response_template_that_can_be_used(c
 
 
 def test_what_cannot_be_shown_as_a_response_template_is_an_error(callsmith):
-    shown = callsmith("formats", "show", "minimax-m3", "--as", "response-template")
-    assert shown.code == 2 and "nested elements" in shown.err
+    result = callsmith("formats", "show", "minimax-m3", "--as", "response-template")
+    assert result.code == 2 and "nested elements" in result.err

@@ -20,16 +20,16 @@ def test_the_banner_says_which_gpu_is_used_or_why_none():
 
 @pytest.mark.parametrize("layers", [None, "0", "7"])
 def test_the_layers_for_gpus_reach_the_engine(callsmith, monkeypatch, layers):
-    given, wanted = [], layers and int(layers)
+    options_seen, wanted = [], layers and int(layers)
 
     def open_scripted(rest, *, gpu_layers=None):
-        given.append(gpu_layers)
+        options_seen.append(gpu_layers)
         return Scripted([rest])
 
     monkeypatch.setattr(opening, "find_engine", lambda scheme: open_scripted)
     open_model("scripted:Hello.", model_options(Llm(gpu_layers=wanted), Settings()))
     assert callsmith("chat", "--model", "scripted:Hello.", *([] if layers is None else ["--gpu-layers", layers]), "Hi").code == 0
-    assert given == [wanted, wanted]
+    assert options_seen == [wanted, wanted]
 
 
 def test_fewer_than_none_is_refused(callsmith):

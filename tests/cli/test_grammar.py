@@ -47,9 +47,9 @@ def test_the_schemas_of_a_registry_of_functions_are_what_its_grammar_is_made_fro
     path.write_text(json.dumps(registry.openai_schemas()), "utf-8")
     result = callsmith("grammar", "--tools", str(path), "--choice", choice, "--target", "gbnf")
     wanted = Choice.only(choice) if choice == "set_light" else Choice(choice)  # pyright: ignore[reportArgumentType]
-    made = grammar_for(format_named("hermes"), asyncio.run(registry.tools()), wanted)
-    assert made is not None
-    assert result.out.strip() == to_gbnf(made).text.strip()
+    grammar = grammar_for(format_named("hermes"), asyncio.run(registry.tools()), wanted)
+    assert grammar is not None
+    assert result.out.strip() == to_gbnf(grammar).text.strip()
     assert "kitchen" in result.out
 
 
@@ -72,9 +72,9 @@ def test_a_name_leaves_only_that_tool(callsmith, tools: str):
 
 
 def test_without_parallel_calls_there_is_one(callsmith, tools: str):
-    many, one = (callsmith("grammar", "--tools", tools, *more).out for more in ((), ("--no-parallel",)))
+    many, single = (callsmith("grammar", "--tools", tools, *more).out for more in ((), ("--no-parallel",)))
     assert many.count("<tool_call>") == 2
-    assert one.count("<tool_call>") == 1
+    assert single.count("<tool_call>") == 1
 
 
 def test_the_format_decides_how_calls_are_written(callsmith, tools: str):
@@ -156,13 +156,15 @@ def test_an_unknown_target_names_those_there_are(callsmith, tools: str):
     assert "llama-server" in result.err
 
 
-@pytest.mark.parametrize("given", [[], ["-"], ["FILE"]])
-def test_schemas_are_tried_on_instances_line_by_line(callsmith, tmp_path: Path, given: list[str]):
+@pytest.mark.parametrize("arguments", [[], ["-"], ["FILE"]])
+def test_schemas_are_tried_on_instances_line_by_line(callsmith, tmp_path: Path, arguments: list[str]):
     pytest.importorskip("llguidance")
     path = tmp_path / "lines.jsonl"
     schema = {"type": "array", "items": {"type": "integer"}, "uniqueItems": True}
     path.write_text(json.dumps({"schema": schema, "instances": [[1, 1], ["a"]]}) + "\n\nnonsense\n", "utf-8")
-    result = callsmith("grammar", "--jsonl", *(str(path) if item == "FILE" else item for item in given), stdin=path.read_bytes())
+    result = callsmith(
+        "grammar", "--jsonl", *(str(path) if item == "FILE" else item for item in arguments), stdin=path.read_bytes()
+    )
     assert result.code == 0
     first, second = map(json.loads, result.out.splitlines())
     assert first == {"compiled": True, "unenforced": [["uniqueItems", "#"]], "accepts": [True, False]}

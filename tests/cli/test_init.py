@@ -51,8 +51,8 @@ def test_every_line_can_be_put_into_effect_and_says_the_default(tmp_path: Path):
 
 @pytest.mark.parametrize("table", ["models", "keys"])
 def test_what_is_shown_of_a_table_is_toml(table: str):
-    shown = settings_template().partition(f"\n# [{table}.NAME]\n")[2].partition("\n\n")[0]
-    lines = [line.removeprefix("# ") for line in shown.splitlines() if not line.startswith("## ")]
+    text = settings_template().partition(f"\n# [{table}.NAME]\n")[2].partition("\n\n")[0]
+    lines = [line.removeprefix("# ") for line in text.splitlines() if not line.startswith("## ")]
     assert tomllib.loads("\n".join(lines))
 
 

@@ -102,7 +102,7 @@ def test_a_command_line_of_vllm_rs_serves_page_api_and_tools_with_one_word_added
         json.dumps({"mcpServers": {"files": {"command": sys.executable, "args": ["-I", "-S", plain]}}}), "utf-8"
     )
     (tmp_path / "replies.jsonl").write_text(json.dumps(ECHO) + "\n" + json.dumps("It says hello."), "utf-8")
-    named = {
+    expected = {
         "command": [
             "--w",
             f"scripted:{tmp_path / 'replies.jsonl'}",
@@ -113,7 +113,7 @@ def test_a_command_line_of_vllm_rs_serves_page_api_and_tools_with_one_word_added
         "file": ["--m", f"scripted:{tmp_path}", "--f", "replies.jsonl", "--mcp-config", str(tmp_path / "mcp.json")],
     }
     allow = [f"--mcp-allow={allowed}"] if allowed else []
-    process, url = serving(*named[way], "--ui-server", "--context-cache", *allow)
+    process, url = serving(*expected[way], "--ui-server", "--context-cache", *allow)
     assert "<html" in httpx2.get(f"{url}/", headers={"accept": "text/html"}).text
     message = httpx2.post(f"{url}/v1/chat/completions", json=ASK, timeout=60).json()["choices"][0]["message"]["content"]
     process.terminate()
@@ -157,8 +157,8 @@ def test_a_toolset_in_a_module_of_the_users_is_served(serving, tmp_path, monkeyp
 
 
 def test_a_port_in_use_is_told_before_anything_slow_is_done(callsmith):
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        result = callsmith("serve", "--model", "scripted:Hi", "--port", str(taken.getsockname()[1]))
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        result = callsmith("serve", "--model", "scripted:Hi", "--port", str(listener.getsockname()[1]))
     assert result.code == 1
     assert "in use" in result.err
     assert "--port" in result.err
@@ -181,11 +181,11 @@ def test_settings_come_from_a_file_and_flags_win(serving, tmp_path):
 def test_what_is_stored_outlives_the_server(serving, tmp_path):
     settings = ("--model", "scripted:Hello!", "--set", f"server.store={tmp_path / 'kept.db'}")
     process, url = serving(*settings)
-    made = httpx2.post(f"{url}/v1/responses", json={"model": "scripted", "input": "Hi"}).json()
+    created = httpx2.post(f"{url}/v1/responses", json={"model": "scripted", "input": "Hi"}).json()
     process.terminate()
     process.wait(timeout=20)
     _, url = serving(*settings)
-    assert httpx2.get(f"{url}/v1/responses/{made['id']}").json()["output"] == made["output"]
+    assert httpx2.get(f"{url}/v1/responses/{created['id']}").json()["output"] == created["output"]
 
 
 def test_the_users_own_file_is_read_without_being_named(callsmith, tmp_path, monkeypatch):
@@ -214,20 +214,20 @@ async def test_calls_under_auto_are_constrained_where_the_settings_say_so():
 
 
 def test_a_bias_towards_calls_and_how_tools_are_put_can_be_said(callsmith, monkeypatch):
-    given = callsmith("serve", "--print-config", "--call-bias", "-1.5", "--tool-prompt", "json-array").out
-    assert "call_bias = -1.5  # --call-bias" in given and 'tool_prompt = "json-array"  # --tool-prompt' in given
+    output = callsmith("serve", "--print-config", "--call-bias", "-1.5", "--tool-prompt", "json-array").out
+    assert "call_bias = -1.5  # --call-bias" in output and 'tool_prompt = "json-array"  # --tool-prompt' in output
     assert callsmith("serve", "--print-config", "--call-bias", "21").code == 2
     options = model_options(Llm(call_bias=-1.5, tool_prompt="json-array"), Settings())
     assert (options.call_bias, options.tool_prompt) == (-1.5, "json-array")
     assert "--call-bias" in callsmith("chat", "--help").out and "--tool-prompt" in callsmith("chat", "--help").out
 
 
-@pytest.mark.parametrize(("option", "shown"), [("--auto-guarded", "true"), ("--no-auto-guarded", "false")])
-def test_it_can_be_said_either_way_whether_calls_are_constrained(callsmith, monkeypatch, option: str, shown: str):
+@pytest.mark.parametrize(("option", "expected"), [("--auto-guarded", "true"), ("--no-auto-guarded", "false")])
+def test_it_can_be_said_either_way_whether_calls_are_constrained(callsmith, monkeypatch, option: str, expected: str):
     assert "# auto_guarded is not set" in callsmith("serve", "--print-config").out
-    assert f"auto_guarded = {shown}  # --auto-guarded" in callsmith("serve", "--print-config", option).out
-    monkeypatch.setenv("CALLSMITH_LLM__AUTO_GUARDED", shown.title())
-    assert f"auto_guarded = {shown}  # " in callsmith("serve", "--print-config").out
+    assert f"auto_guarded = {expected}  # --auto-guarded" in callsmith("serve", "--print-config", option).out
+    monkeypatch.setenv("CALLSMITH_LLM__AUTO_GUARDED", expected.title())
+    assert f"auto_guarded = {expected}  # " in callsmith("serve", "--print-config").out
 
 
 @pytest.mark.weights
@@ -261,9 +261,9 @@ def test_settings_that_make_no_sense_are_told(callsmith, arguments, words):
 
 
 def test_a_key_that_was_made_opens_the_server_and_nothing_else_does(serving, callsmith, tmp_path):
-    made = callsmith("keys", "new", "alice").out
-    key = next(line.strip() for line in made.splitlines() if "sk-" in line)
-    (tmp_path / "c.toml").write_text(made[made.index("[keys.alice]") :], "utf-8")
+    output = callsmith("keys", "new", "alice").out
+    key = next(line.strip() for line in output.splitlines() if "sk-" in line)
+    (tmp_path / "c.toml").write_text(output[output.index("[keys.alice]") :], "utf-8")
     process, url = serving("--model", "scripted:Hi", "-c", str(tmp_path / "c.toml"), "--access-log", "--log-format", "json")
     assert httpx2.post(f"{url}/v1/chat/completions", json=ASK).status_code == 401
     answer = httpx2.post(f"{url}/v1/chat/completions", json=ASK, headers={"authorization": f"Bearer {key}"})
@@ -275,8 +275,8 @@ def test_a_key_that_was_made_opens_the_server_and_nothing_else_does(serving, cal
 
 
 def test_a_new_key_can_have_scopes(callsmith):
-    made = callsmith("keys", "new", "ops", "--scope", "admin", "--scope", "approver").out
-    assert tomllib.loads(made[made.index("[keys") :])["keys"]["ops"]["scopes"] == ["admin", "approver"]
+    output = callsmith("keys", "new", "ops", "--scope", "admin", "--scope", "approver").out
+    assert tomllib.loads(output[output.index("[keys") :])["keys"]["ops"]["scopes"] == ["admin", "approver"]
     result = callsmith("keys", "new", "ops", "--scope", "root")
     assert (result.code, "sk-" in result.out, "admin, approver" in result.err) == (2, False, True)
 
@@ -309,8 +309,8 @@ def collector() -> Iterator[tuple[str, list[tuple[str, bytes]]]]:
 
 
 @pytest.mark.req("R221")
-@pytest.mark.parametrize(("service", "shown"), [(None, "callsmith"), ("desk", "desk")])
-def test_spans_of_served_requests_are_exported_before_the_server_has_ended(serving, collector, monkeypatch, service, shown):
+@pytest.mark.parametrize(("service", "expected"), [(None, "callsmith"), ("desk", "desk")])
+def test_spans_of_served_requests_are_exported_before_the_server_has_ended(serving, collector, monkeypatch, service, expected):
     from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 
     endpoint, received = collector
@@ -326,7 +326,7 @@ def test_spans_of_served_requests_are_exported_before_the_server_has_ended(servi
     assert path == "/v1/traces"
     [traces] = ExportTraceServiceRequest.FromString(body).resource_spans
     names = {attribute.key: attribute.value.string_value for attribute in traces.resource.attributes}
-    assert names["service.name"] == shown
+    assert names["service.name"] == expected
     assert [span.name for scope in traces.scope_spans for span in scope.spans] == ["chat scripted"]
 
 
@@ -370,21 +370,21 @@ def test_spans_without_their_packages_say_what_to_install(callsmith, monkeypatch
 def test_every_setting_that_has_an_option_takes_its_value_from_it(callsmith, tmp_path):
     """Whatever the settings declare is in the help, can be given, and is then in effect with the option as its source."""
     (tmp_path / "there").touch()
-    shown = callsmith("serve", "--help").out
+    output = callsmith("serve", "--help").out
     for setting in setting_options():
         option, number = setting.flag.names[0], str(int(setting.flag.minimum or 0) + 7)
-        literals = [one for kind in (setting.type, *get_args(setting.type)) for one in get_args(kind) if isinstance(one, str)]
+        literals = [word for kind in (setting.type, *get_args(setting.type)) for word in get_args(kind) if isinstance(word, str)]
         value = literals[-1] if literals else str(tmp_path / "there") if setting.flag.is_file else number
         is_switch = bool in (setting.type, *get_args(setting.type))
         result = callsmith("serve", "--print-config", option.partition("/")[0], *([] if is_switch else [value]))
-        written = tomllib.loads(result.out)
+        parsed = tomllib.loads(result.out)
         section, _, name = setting.name.partition(".")
         kind = next((item for item in (int, float) if item is setting.type or item in get_args(setting.type)), str)
         expected = not setting.default if is_switch else [value] if isinstance(setting.default, tuple) else kind(value)
-        assert written[section][name] == expected
+        assert parsed[section][name] == expected
         assert result.out.count(f"# {option}\n") == 1
-        for spelling in (one for names in setting.flag.names for one in names.split("/")):
-            assert re.search(rf"\s{spelling}[,\s]", shown)
+        for spelling in (word for names in setting.flag.names for word in names.split("/")):
+            assert re.search(rf"\s{spelling}[,\s]", output)
 
 
 def test_options_whose_value_is_nothing_count_as_given(callsmith):

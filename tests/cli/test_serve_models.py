@@ -59,7 +59,7 @@ def test_one_model_is_loaded_at_once_and_several_are_not():
     assert only.status.state == "loaded"
     settings = Settings(llm=Llm(model="scripted:Hi"), models={"two": Llm(model="scripted:Ho")})
     models = open_models(settings)
-    assert {name: one.status.state for name, one in models.items()} == {"scripted": "unloaded", "two": "unloaded"}
+    assert {name: model.status.state for name, model in models.items()} == {"scripted": "unloaded", "two": "unloaded"}
 
 
 def test_what_is_known_without_loading_is_known_and_mistakes_are_too():

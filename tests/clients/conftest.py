@@ -30,7 +30,7 @@ class Told:
 
     @property
     def prompts(self) -> list[str]:
-        return [asked.prompt.text for asked in self.engine.asked]
+        return [request.prompt.text for request in self.engine.asked]
 
 
 Tell = Callable[..., Told]

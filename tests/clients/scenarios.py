@@ -26,8 +26,8 @@ KOELN = '{"name": "Köln", "people": 1}'
 GONE = "the engine is gone"
 
 
-def calling(*made: list[Any], said: str = "") -> str:
-    return write(HERMES, [Call(name, arguments, f"call_{at}") for at, (name, arguments) in enumerate(made)], text=said)
+def calling(*calls: list[Any], said: str = "") -> str:
+    return write(HERMES, [Call(name, arguments, f"call_{at}") for at, (name, arguments) in enumerate(calls)], text=said)
 
 
 def scripted(*replies: str, chunk: int = 4) -> LocalModel:

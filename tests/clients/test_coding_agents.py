@@ -136,8 +136,8 @@ def test_claude_code_finds_the_alias_that_has_claude_in_its_name_and_uses_its_ow
             CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
         )
     assert printed.strip() == "Hello."
-    found = json.loads((folder.parent / "home/.claude/cache/gateway-models.json").read_text("utf-8"))
-    assert found["models"] == [{"id": "my-claude", "display_name": "my-claude (m)"}]
+    cached = json.loads((folder.parent / "home/.claude/cache/gateway-models.json").read_text("utf-8"))
+    assert cached["models"] == [{"id": "my-claude", "display_name": "my-claude (m)"}]
 
 
 def test_codex_takes_the_list_of_models_and_its_instructions_from_us(folder: Path) -> None:

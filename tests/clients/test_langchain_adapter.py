@@ -147,8 +147,12 @@ def divide(a: int, b: int) -> float:
 async def test_tools_of_langchain_become_a_toolset_without_what_is_injected() -> None:
     artifacts: list[Any] = []
     toolset = from_langchain(look_up, divide, on_artifact=lambda name, artifact: artifacts.append((name, artifact)))
-    found, divided = await toolset.tools()
-    assert (found.name, found.description, list(found.parameters["properties"])) == ("look_up", "Look a word up.", ["word"])
+    searching, divided = await toolset.tools()
+    assert (searching.name, searching.description, list(searching.parameters["properties"])) == (
+        "look_up",
+        "Look a word up.",
+        ["word"],
+    )
     assert divided.parameters["required"] == ["a", "b"]
     model, _ = scripted_model(
         calling(("look_up", {"word": "forge"}), ("divide", {"a": 1, "b": 0}), ("divide", {"a": 1, "b": 4})), "Done."
@@ -189,13 +193,13 @@ async def test_a_loop_of_tools_ends_in_an_answer() -> None:
     model, engine = chat(calling(*BOTH, text="Let me see."), "Snow, and 42.")
     tools = to_langchain(Functions(get_weather, add))
     bound = model.bind_tools(tools)
-    asked = HumanMessage("How is the weather in Köln, and what is 17 + 25?")
-    first = await bound.ainvoke([asked])
+    question = HumanMessage("How is the weather in Köln, and what is 17 + 25?")
+    first = await bound.ainvoke([question])
     assert [(call["name"], call["args"]) for call in first.tool_calls] == list(BOTH)
     assert first.text.strip() == "Let me see."
     assert first.response_metadata["finish_reason"] == "tool_calls"
     by_name = {item.name: item for item in tools}
-    last = await bound.ainvoke([asked, first, *[by_name[call["name"]].invoke(call) for call in first.tool_calls]])
+    last = await bound.ainvoke([question, first, *[by_name[call["name"]].invoke(call) for call in first.tool_calls]])
     assert (last.text, last.tool_calls) == ("Snow, and 42.", [])
     assert "snow" in engine.asked[1].prompt.text
     assert last.usage_metadata
@@ -224,9 +228,9 @@ def test_what_the_model_said_is_the_same_in_later_prompts_however_it_is_written(
     first = model.bind_tools(to_langchain(Functions(add))).invoke("?")
     assert isinstance(first.content, str) == (version == "v0")
     model.invoke([HumanMessage("?"), first, ToolMessage("42", tool_call_id=first.tool_calls[0]["id"])])
-    said = engine.asked[1].prompt.text.split("assistant\n")[1]
-    assert said.count('"name": "add"') == 1
-    assert "Let me see." in said
+    turn = engine.asked[1].prompt.text.split("assistant\n")[1]
+    assert turn.count('"name": "add"') == 1
+    assert "Let me see." in turn
 
 
 def test_messages_written_for_anthropic_are_taken() -> None:
@@ -285,8 +289,8 @@ def test_a_call_that_broke_off_is_invalid_and_never_completed(cut: str) -> None:
 @pytest.mark.parametrize("schema", [Verdict, Verdict.model_json_schema()], ids=["type", "schema"])
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
 async def test_an_answer_of_a_schema_is_a_value_of_it(method: Any, schema: Any, include_raw: bool) -> None:
-    written = '{"mood": "good", "points": 7}'
-    model, engine = chat(calling(("Verdict", {"mood": "good", "points": 7})) if method == "function_calling" else written)
+    text = '{"mood": "good", "points": 7}'
+    model, engine = chat(calling(("Verdict", {"mood": "good", "points": 7})) if method == "function_calling" else text)
     answer: Any = await model.with_structured_output(schema, method=method, include_raw=include_raw).ainvoke("?")
     value = answer["parsed"] if include_raw else answer
     assert value == (Verdict(mood="good", points=7) if schema is Verdict else {"mood": "good", "points": 7})
@@ -306,7 +310,7 @@ def test_settings_come_from_the_model_and_from_the_call() -> None:
     model, engine = chat("one two three", "four", temperature=0.5, max_tokens=100, model_kwargs={"top_k": 7})
     assert model.invoke("?", stop=["three"]).text == "one two "
     model.invoke("?", temperature=0.25, seed=3)
-    first, second = (asked.sampling for asked in engine.asked)
+    first, second = (request.sampling for request in engine.asked)
     assert (first.temperature, first.max_tokens, first.top_k, first.stop) == (0.5, 100, 7, ("three",))
     assert (second.temperature, second.seed) == (0.25, 3)
 

@@ -54,11 +54,11 @@ def ran(message: AIMessage) -> list[Any]:
 async def test_a_loop_of_tools_ends_in_an_answer(tell: Tell, responses: bool) -> None:
     result = tell(calling(*BOTH, text="Let me see."), "Snow, and 42.")
     model = chat(result.url, responses=responses).bind_tools([get_weather, add])
-    asked = HumanMessage("How is the weather in Köln, and what is 17 + 25?")
-    first = await model.ainvoke([asked])
+    question = HumanMessage("How is the weather in Köln, and what is 17 + 25?")
+    first = await model.ainvoke([question])
     assert [(call["name"], call["args"]) for call in first.tool_calls] == list(BOTH)
     assert first.text.strip() == "Let me see."
-    last = await model.ainvoke([asked, first, *ran(first)])
+    last = await model.ainvoke([question, first, *ran(first)])
     assert last.text == "Snow, and 42."
     assert not last.tool_calls
     assert "snow in Köln" in result.prompts[1]
@@ -112,6 +112,6 @@ async def test_a_small_model_is_held_to_calls_and_schemas(small: str, responses:
 @pytest.mark.weights
 async def test_an_able_model_calls_by_itself(able: str) -> None:
     model = chat(able, temperature=0, max_tokens=60).bind_tools([get_weather])
-    asked = HumanMessage("How is the weather in Bonn?")
-    called = await model.ainvoke([asked])
+    question = HumanMessage("How is the weather in Bonn?")
+    called = await model.ainvoke([question])
     assert [(call["name"], call["args"]) for call in called.tool_calls] == [("get_weather", {"city": "Bonn"})]

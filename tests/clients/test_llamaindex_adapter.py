@@ -162,7 +162,7 @@ def test_a_required_call_is_constrained_and_one_by_one() -> None:
     tools = to_llamaindex(Functions(add))
     assert model.chat_with_tools(tools, "?", tool_required=True)
     model.chat_with_tools(tools, "?")
-    assert [bool(asked.grammar) for asked in engine.asked] == [True, False]
+    assert [bool(request.grammar) for request in engine.asked] == [True, False]
     assert model.predict_and_call(tools, "?").response == "2"
 
 
@@ -184,10 +184,15 @@ def test_settings_and_messages_are_passed_on() -> None:
         ChatMessage(role="user", blocks=[TextBlock(text="a"), TextBlock(text="b")]),
     ]
     model.chat(history, seed=1)
-    asked = engine.asked[0]
-    assert (asked.sampling.temperature, asked.sampling.max_tokens, asked.sampling.top_k, asked.sampling.seed) == (0.5, 7, 3, 1)
-    assert "Be brief." in asked.prompt.text
-    assert "a\nb" in asked.prompt.text
+    request = engine.asked[0]
+    assert (request.sampling.temperature, request.sampling.max_tokens, request.sampling.top_k, request.sampling.seed) == (
+        0.5,
+        7,
+        3,
+        1,
+    )
+    assert "Be brief." in request.prompt.text
+    assert "a\nb" in request.prompt.text
     with pytest.raises(UsageError, match="'audio' are not supported"):
         model.chat([ChatMessage(role="user", blocks=[TextBlock(text="a"), AudioBlock(audio=b"x")])])
     with pytest.raises(UsageError, match="image"):

@@ -35,9 +35,9 @@ class Dog(BaseModel):
 
 
 def test_the_catalogue_is_registered_and_nothing_is_loaded():
-    found = []
-    register_models(lambda model, other: found.append((model.model_id, other.model_id)))
-    assert found == [(f"callsmith/{name}", f"callsmith/{name}") for name in catalogue()]
+    registered = []
+    register_models(lambda model, other: registered.append((model.model_id, other.model_id)))
+    assert registered == [(f"callsmith/{name}", f"callsmith/{name}") for name in catalogue()]
 
 
 def test_an_answer_is_streamed_with_its_options_and_usage():
@@ -47,9 +47,9 @@ def test_an_answer_is_streamed_with_its_options_and_usage():
     assert response.text() == "Hello there."
     usage = response.usage()
     assert usage.input > 0 and usage.output > 0
-    asked = engine.asked[0]
-    assert "Be brief." in asked.prompt.text and "Hi" in asked.prompt.text
-    assert (asked.sampling.temperature, asked.sampling.max_tokens) == (0.5, 20)
+    request = engine.asked[0]
+    assert "Be brief." in request.prompt.text and "Hi" in request.prompt.text
+    assert (request.sampling.temperature, request.sampling.max_tokens) == (0.5, 20)
 
 
 def test_a_conversation_has_what_was_said_before():
@@ -83,8 +83,8 @@ def test_what_is_wrong_is_told():
 
 async def test_the_async_model_answers_and_calls_too():
     model, _ = scripted_model(calling_all(("multiply", {"a": 6, "b": 7})), "42.")
-    asked = AsyncCallsmithModel("callsmith/told", AskedModel(model))
-    chain = asked.chain("What is 6 times 7?", tools=[multiply])
+    lazy_model = AsyncCallsmithModel("callsmith/told", AskedModel(model))
+    chain = lazy_model.chain("What is 6 times 7?", tools=[multiply])
     assert await chain.text() == "42."
 
 

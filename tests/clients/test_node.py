@@ -78,8 +78,8 @@ class Looked:
 @cache
 def look_at_all(sdk: str) -> Looked:
     output = models()
-    asked = {*output, "nowhere", "models"} - (set() if sdk in LISTING else {"models"}) - (set() if sdk in AI else {"mixed"})
-    return Looked(sdk, output, look(sdk, output, *sorted(asked)))
+    body = {*output, "nowhere", "models"} - (set() if sdk in LISTING else {"models"}) - (set() if sdk in AI else {"mixed"})
+    return Looked(sdk, output, look(sdk, output, *sorted(body)))
 
 
 @pytest.fixture(params=SDKS)
@@ -167,17 +167,17 @@ def test_the_sdks_own_loop_runs_the_tools_and_brings_their_results(looked: Looke
         assert (ran["said"], ran["ran"]) == (SUMMED, [[1, 2], [3, 4]]), ran
         assert ran.get("steps", 2) == 2
         assert not ran.get("errors")
-    prompts = [asked.prompt.text for asked in looked.asked("rounds")]
+    prompts = [request.prompt.text for request in looked.asked("rounds")]
     assert len(prompts) == 2 * len(seen)
     assert len(set(prompts[1::2])) == 1  # a history put together from a stream is the same
-    said, three, seven = (prompts[1].rindex(words) for words in (SAID, "\n3\n", "\n7\n"))
-    assert said < three < seven
+    answer_at, three, seven = (prompts[1].rindex(words) for words in (SAID, "\n3\n", "\n7\n"))
+    assert answer_at < three < seven
 
 
 def test_an_object_comes_as_its_schema_wants_it(looked: Looked):
     assert looked.seen["object"]
     assert all(value == json.loads(KOELN) for value in looked.seen["object"].values()), looked.seen["object"]
-    assert [asked.grammar is not None for asked in looked.asked("object")] == [True] * len(looked.seen["object"])
+    assert [request.grammar is not None for request in looked.asked("object")] == [True] * len(looked.seen["object"])
 
 
 @pytest.mark.parametrize("sdk", AI)

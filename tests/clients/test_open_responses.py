@@ -55,8 +55,8 @@ def run_suite(suite: Path) -> list[Any]:
     """What the suite says of each of its cases."""
     with served_apart(create_app({"m": Obliging()})) as url:
         command = [str(MODULES / ".bin" / "bun"), "run", "bin/compliance-test.ts"]
-        asked = ["--base-url", f"{url}/v1", "--api-key", "x", "--model", "m", "--json"]
-        done = subprocess.run([*command, *asked], cwd=suite, capture_output=True, text=True, timeout=600)
+        arguments = ["--base-url", f"{url}/v1", "--api-key", "x", "--model", "m", "--json"]
+        done = subprocess.run([*command, *arguments], cwd=suite, capture_output=True, text=True, timeout=600)
     assert done.stdout, done.stderr
     return json.loads(done.stdout)["results"]
 

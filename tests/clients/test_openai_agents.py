@@ -64,10 +64,10 @@ async def test_a_streamed_run_does_the_same(tell: Tell, responses: bool) -> None
     result = tell(calling(*BOTH), "Snow, and 42.")
     run = Runner.run_streamed(AGENT, "?", run_config=at(result.url, responses=responses))
     events = [event async for event in run.stream_events()]
-    said = [getattr(event.data, "delta", "") for event in events if event.type == "raw_response_event"
+    pieces = [getattr(event.data, "delta", "") for event in events if event.type == "raw_response_event"
             and event.data.type == "response.output_text.delta"]  # fmt: skip
-    assert "".join(said) == run.final_output == "Snow, and 42."
-    assert len(said) > 1
+    assert "".join(pieces) == run.final_output == "Snow, and 42."
+    assert len(pieces) > 1
     assert "snow in Köln" in result.prompts[1]
 
 

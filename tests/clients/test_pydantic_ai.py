@@ -65,9 +65,9 @@ async def test_a_loop_of_tools_ends_in_an_answer(tell: Tell, api: Any) -> None:
 async def test_a_streamed_run_does_the_same(tell: Tell, api: Any) -> None:
     result = tell(calling(*BOTH), "Snow, and 42.")
     async with Agent(at(result.url, api), tools=[get_weather, add]).run_stream("?") as run:
-        said = [text async for text in run.stream_text(delta=True, debounce_by=None)]
-    assert "".join(said) == "Snow, and 42."
-    assert len(said) > 1
+        pieces = [text async for text in run.stream_text(delta=True, debounce_by=None)]
+    assert "".join(pieces) == "Snow, and 42."
+    assert len(pieces) > 1
     assert returned(run.all_messages()) == ["snow in Köln", 42]
 
 

@@ -49,7 +49,7 @@ def test_a_loop_of_tools_ends_in_an_answer(tell: Tell, streamed: bool) -> None:
     assert agent.run("How is the weather in Köln, and what is 17 + 25?") == "Snow, and 42."
     assert "snow in Köln" in result.prompts[1]
     assert "42" in result.prompts[1]
-    assert all(asked.grammar for asked in result.engine.asked)  # it requires a call each time
+    assert all(request.grammar for request in result.engine.asked)  # it requires a call each time
 
 
 @STREAMED

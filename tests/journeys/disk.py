@@ -63,11 +63,11 @@ def client(disk: Disk, *replies: str, **options: Any) -> tuple[AsyncOpenAI, Scri
     return client_of(app), engine
 
 
-async def answered(asking: AsyncOpenAI, stream: bool, **asked: Any) -> Any:
+async def answered(asking: AsyncOpenAI, stream: bool, **body: Any) -> Any:
     """The response; if it is streamed, as the client's own helper puts it together."""
     if not stream:
-        return await asking.responses.create(model="m", **asked)
-    async with asking.responses.stream(model="m", **asked) as events:
+        return await asking.responses.create(model="m", **body)
+    async with asking.responses.stream(model="m", **body) as events:
         async for _ in events:
             pass
         return await events.get_final_response()

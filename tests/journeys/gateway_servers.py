@@ -88,12 +88,12 @@ def main() -> None:
     open_model("http://127.0.0.1:9/v1#m")  # what is imported late is imported here, once for all
     uvicorn.Config(upstream()).load()
     for line in sys.stdin:
-        asked = json.loads(line)
+        message = json.loads(line)
         child = os.fork()
         if not child:
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            make = upstream if asked["role"] == "upstream" else gateway
-            uvicorn.run(make(**asked), port=asked["port"], log_level="critical")
+            make = upstream if message["role"] == "upstream" else gateway
+            uvicorn.run(make(**message), port=message["port"], log_level="critical")
             os._exit(0)
         print(child, flush=True)
 

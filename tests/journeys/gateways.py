@@ -32,10 +32,10 @@ class Forks:
             command, cwd=Path(__file__).parents[2], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
 
-    def start(self, asked: dict[str, Any]) -> int:
+    def start(self, options: dict[str, Any]) -> int:
         """Start a server: its process id."""
         assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps(asked) + "\n")
+        self._process.stdin.write(json.dumps(options) + "\n")
         self._process.stdin.flush()
         child = int(self._process.stdout.readline())
         self.children.add(child)
@@ -52,12 +52,12 @@ class Forks:
 class Server:
     """A server in a process of its own, always on the same port."""
 
-    def __init__(self, forks: Forks, **asked: Any) -> None:
+    def __init__(self, forks: Forks, **options: Any) -> None:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port: int = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
-        self._forks, self._asked = forks, {"port": self.port, **asked}
+        self._forks, self._asked = forks, {"port": self.port, **options}
         self._pid: int | None = None
 
     def start(self, **more: Any) -> None:
@@ -134,11 +134,11 @@ class World:
                     try:
                         answer = await self.client.post(f"{gateway.url}/v1/approvals/{id}", json={"approve": True})
                         assert answer.status_code in (200, 409, 429, 503), answer.text
-                        found = (await self.client.get(f"{gateway.url}/v1/approvals/{id}")).json()
+                        body = (await self.client.get(f"{gateway.url}/v1/approvals/{id}")).json()
                     except httpx2.HTTPError:
                         continue
-                    if found.get("status") in ("done", "denied", "expired"):
-                        return found
+                    if body.get("status") in ("done", "denied", "expired"):
+                        return body
                 await asyncio.sleep(0.2)
 
 

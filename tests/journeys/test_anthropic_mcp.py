@@ -175,8 +175,8 @@ async def test_tools_of_a_server_and_of_the_tool_runner_work_together(stream: bo
 
 async def test_a_call_that_needs_a_word_ends_the_turn_and_is_answered_elsewhere() -> None:
     files = Files(a="Hello")
-    said = written(READ, ("delete", {"path": "a"}), said="Let me see.")
-    async with asked(said, "Gone.", tools=files) as (engine, client):
+    text = written(READ, ("delete", {"path": "a"}), said="Let me see.")
+    async with asked(text, "Gone.", tools=files) as (engine, client):
         # The tool runner must not ask again and again while nobody has answered.
         runner = client.beta.messages.tool_runner(model="m", max_tokens=100, messages=HI, betas=BETAS, **BOTH)
         message = await runner.until_done()
@@ -201,18 +201,18 @@ async def test_who_wants_to_wait_for_the_word_gets_it_all_in_one_stream() -> Non
         async with client.beta.messages.stream(**request, extra_body={"wait_for_approval": True}) as stream:
             async for event in stream:
                 heard += event.text if event.type == "text" else ""
-                if event.type == "text" and (found := re.search(r"/v1/approvals/(confirm_\w+)\)", heard)):
+                if event.type == "text" and (match := re.search(r"/v1/approvals/(confirm_\w+)\)", heard)):
                     assert files.ran == []
                     heard = ""
                     async with httpx2.AsyncClient(base_url=str(client.base_url)) as http:
-                        await http.post(f"/v1/approvals/{found[1]}", json={"approve": True})
+                        await http.post(f"/v1/approvals/{match[1]}", json={"approve": True})
             message = await stream.get_final_message()
         assert shown(message)[1:] == [("files", "delete", {"path": "a"}), (0, False, ""), "Gone."]
 
 
 async def test_tools_that_are_found_by_the_model_are_counted_as_it_is_shown_them() -> None:
-    found = written(("find_tools", {"query": "read a file"}))
-    async with asked(found, written(READ), "Done.", llm=Llm(tools_budget=1)) as (engine, client):
+    search = written(("find_tools", {"query": "read a file"}))
+    async with asked(search, written(READ), "Done.", llm=Llm(tools_budget=1)) as (engine, client):
         for message in await both(client):
             assert shown(message) == [("files", "read", {"path": "a"}), (0, False, "Hello 東京 🐈"), "Done."]
         assert "\n- find_tools:" in engine.asked[0].prompt.text

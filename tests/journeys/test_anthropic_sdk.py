@@ -60,8 +60,8 @@ def scripted_client(*replies: Any, format: Format = HERMES, chunk: int = 4) -> t
 
 
 def written(*calls: tuple[str, Any], format: Format = HERMES, said: str = "") -> str:
-    made = [Call(name, arguments, fit_id(f"call_{at}", format.ids)) for at, (name, arguments) in enumerate(calls)]
-    return write(format, made, text=said)
+    made_calls = [Call(name, arguments, fit_id(f"call_{at}", format.ids)) for at, (name, arguments) in enumerate(calls)]
+    return write(format, made_calls, text=said)
 
 
 def asking(**more: Any) -> Any:
@@ -222,10 +222,10 @@ async def test_the_tool_runner_falls_back_to_the_whole_history_and_runs_its_tool
         return str(a + b)
 
     engine, client = scripted_client(written(("add", {"a": 1, "b": 2}), ("add", {"a": 3, "b": 4})), "The sums are 3 and 7.")
-    asked: list[Any] = []
+    requests: list[Any] = []
 
     async def note(request: httpx2.Request) -> None:
-        asked.append(json.loads(request.content))
+        requests.append(json.loads(request.content))
 
     client._client.event_hooks["request"].append(note)
     runner = client.beta.messages.tool_runner(model="m", max_tokens=100, messages=HI, tools=[add], stream=stream)
@@ -233,9 +233,9 @@ async def test_the_tool_runner_falls_back_to_the_whole_history_and_runs_its_tool
     assert seen == ["1+2", "3+4"]
     assert final.content[0].type == "text"
     assert final.content[0].text == "The sums are 3 and 7."
-    assert "thread" in asked[0]  # refused …
-    assert not any("thread" in body for body in asked[1:])  # … and not tried again
-    assert len(asked) == 3
+    assert "thread" in requests[0]  # refused …
+    assert not any("thread" in body for body in requests[1:])  # … and not tried again
+    assert len(requests) == 3
     assert len(engine.asked) == 2
     prompt = engine.asked[-1].prompt.text
     assert prompt.index("hi") < prompt.rindex("3") < prompt.rindex("7")
@@ -272,8 +272,8 @@ async def test_our_own_codec_reads_from_our_own_server_what_the_model_said() -> 
     reader, frames = EventReader(), FrameReader().feed(response.content)
     assert all(frame.event == json.loads(frame.data)["type"] for frame in frames)
     read = [event for frame in frames for event in reader.feed(json.loads(frame.data))] + reader.close()
-    said = [event for event in direct if not isinstance(event, Started)]  # what the prompt cost is also at the end
-    assert [without_id(event) for event in read] == [without_id(event) for event in said]
+    events = [event for event in direct if not isinstance(event, Started)]  # what the prompt cost is also at the end
+    assert [without_id(event) for event in read] == [without_id(event) for event in events]
     assert engine.asked[0] == engine.asked[1]
 
 

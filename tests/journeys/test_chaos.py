@@ -40,8 +40,8 @@ class Counted:
                 yield event
         finally:
             self.open -= 1
-            asked: list[Any] = self.model.engine.asked  # type: ignore[attr-defined]
-            asked.clear()  # the fake remembers what it was asked: the only memory that is meant to grow
+            requests: list[Any] = self.model.engine.asked  # type: ignore[attr-defined]
+            requests.clear()  # the fake remembers what it was asked: the only memory that is meant to grow
 
 
 def scripted_model() -> Counted:
@@ -55,10 +55,10 @@ def head(path: str, length: int) -> bytes:
 
 def body_of(path: str, *, stream: bool) -> bytes:
     messages = [{"role": "user", "content": "hi"}]
-    asked: dict[str, Any] = {"/v1/responses": {"input": "hi", "store": False}, "/api/generate": {"prompt": "hi"}}.get(
+    body: dict[str, Any] = {"/v1/responses": {"input": "hi", "store": False}, "/api/generate": {"prompt": "hi"}}.get(
         path, {"messages": messages, "max_tokens": 1000}
     )
-    return json.dumps({"model": "m", "stream": stream, **asked}).encode()
+    return json.dumps({"model": "m", "stream": stream, **body}).encode()
 
 
 class Client:

@@ -178,10 +178,10 @@ def history(name: str) -> Iterator[dict[str, Any]]:
         yield {"role": "assistant", "content": "It is done."}
 
 
-async def answered(client: AsyncOpenAI, asked: dict[str, Any], *, streamed: bool) -> Answer:
+async def answered(client: AsyncOpenAI, fields: dict[str, Any], *, streamed: bool) -> Answer:
     if streamed:
-        return await put_together(await client.chat.completions.create(**asked, stream=True))
-    choice = (await client.chat.completions.create(**asked)).choices[0]
+        return await put_together(await client.chat.completions.create(**fields, stream=True))
+    choice = (await client.chat.completions.create(**fields)).choices[0]
     calls: Any = choice.message.tool_calls or ()
     return Answer(
         choice.finish_reason,
@@ -193,17 +193,17 @@ async def answered(client: AsyncOpenAI, asked: dict[str, Any], *, streamed: bool
 
 async def put_together(chunks: Any) -> Answer:
     """The answer in a stream. The SDK's own helper gives up on answers that end by their length."""
-    ends, said, names, ids, arguments = "", "", list[str](), list[str](), list[str]()
+    ends, text, names, ids, arguments = "", "", list[str](), list[str](), list[str]()
     async for chunk in chunks:
         for choice in chunk.choices:
-            ends, said = choice.finish_reason or ends, said + (choice.delta.content or "")
+            ends, text = choice.finish_reason or ends, text + (choice.delta.content or "")
             for call in choice.delta.tool_calls or ():
                 if call.index == len(names):
                     names.append(call.function.name)
                     ids.append(call.id)
                     arguments.append("")
                 arguments[call.index] += call.function.arguments or ""
-    return Answer(ends, said, tuple(zip(names, arguments, strict=True)), tuple(ids))
+    return Answer(ends, text, tuple(zip(names, arguments, strict=True)), tuple(ids))
 
 
 def complaints(name: str, arguments: str) -> list[str]:

@@ -53,7 +53,7 @@ async def client(address: str) -> AsyncIterator[AsyncOpenAI]:
 
 async def ask(client: AsyncOpenAI, **fields: Any) -> tuple[str, list[tuple[str, str]], str | None]:
     """Text, calls and finish reason, whole and streamed, which are the same."""
-    asked: dict[str, Any] = {
+    body: dict[str, Any] = {
         "model": "small",
         "messages": [{"role": "user", "content": "What is the weather in Rome?"}],
         "parallel_tool_calls": False,
@@ -61,10 +61,10 @@ async def ask(client: AsyncOpenAI, **fields: Any) -> tuple[str, list[tuple[str, 
         "max_tokens": 80,
         **fields,
     }
-    choice = (await client.chat.completions.create(**asked)).choices[0]
+    choice = (await client.chat.completions.create(**body)).choices[0]
     called = [(call.function.name, call.function.arguments) for call in choice.message.tool_calls or []]
     text, streamed, reason = "", dict[int, list[str]](), None
-    async for chunk in await client.chat.completions.create(**asked, stream=True):
+    async for chunk in await client.chat.completions.create(**body, stream=True):
         for item in chunk.choices:
             text, reason = text + (item.delta.content or ""), item.finish_reason or reason
             for call in item.delta.tool_calls or []:

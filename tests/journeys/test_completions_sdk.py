@@ -40,8 +40,8 @@ async def test_a_text_is_continued_as_it_stands(small: LocalModel) -> None:
     assert choice.finish_reason == "length"
     assert answer.usage and answer.usage.completion_tokens == 6
     streamed = [chunk async for chunk in await client.completions.create(**GREEDY, prompt=COUNT, stream=True)]
-    assert "".join(one.text for chunk in streamed for one in chunk.choices) == choice.text
-    assert [one.finish_reason for chunk in streamed for one in chunk.choices][-1] == "length"
+    assert "".join(piece.text for chunk in streamed for piece in chunk.choices) == choice.text
+    assert [piece.finish_reason for chunk in streamed for piece in chunk.choices][-1] == "length"
     echoed = await client.completions.create(**GREEDY, prompt=COUNT, echo=True)
     assert echoed.choices[0].text == COUNT + choice.text
 
@@ -50,10 +50,10 @@ async def test_several_prompts_of_either_kind_are_answered_in_order(small: Local
     client = client_of(app_of(small))
     assert small.info.tokenizer is not None
     tokens = small.info.tokenizer.encode(COUNT)
-    asked = {**GREEDY, "max_tokens": 1}
-    by_id = await client.completions.create(**asked, prompt=tokens, echo=True)
+    body = {**GREEDY, "max_tokens": 1}
+    by_id = await client.completions.create(**body, prompt=tokens, echo=True)
     assert by_id.choices[0].text == COUNT + " eight"
-    several = await client.completions.create(**asked, prompt=["a b c", COUNT], n=2)
+    several = await client.completions.create(**body, prompt=["a b c", COUNT], n=2)
     assert [choice.index for choice in several.choices] == [0, 1, 2, 3]
     assert [choice.text for choice in several.choices[2:]] == [" eight", " eight"]
 
@@ -84,7 +84,7 @@ async def test_an_answer_is_held_to_what_was_asked_for(small: LocalModel) -> Non
 
 
 @pytest.mark.parametrize(
-    ("asked", "field"),
+    ("body", "field"),
     [
         ({"prompt": "x", "suffix": "y"}, "suffix"),
         ({"prompt": []}, "prompt"),
@@ -95,10 +95,10 @@ async def test_an_answer_is_held_to_what_was_asked_for(small: LocalModel) -> Non
         ({"prompt": "x", "logprobs": 21}, "logprobs"),
     ],
 )
-async def test_what_is_not_possible_is_refused_by_name(asked: dict[str, Any], field: str) -> None:
+async def test_what_is_not_possible_is_refused_by_name(body: dict[str, Any], field: str) -> None:
     client = client_of(app_of(scripted_model(format_named("hermes"), "Hello", 1)))
     with pytest.raises(openai.BadRequestError) as refused:
-        await client.completions.create(model="m", **asked)
+        await client.completions.create(model="m", **body)
     assert refused.value.param == field
 
 
@@ -136,8 +136,8 @@ async def test_tokens_there_and_back_in_both_shapes(small: LocalModel) -> None:
             bytes(piece["piece"]) if isinstance(piece["piece"], list) else piece["piece"].encode() for piece in pieces
         )
         assert data.decode() == "Köln"
-        asked = {"model": "m", "prompt": "Köln", "return_token_strs": True}
-        vllm = (await http.post("/tokenize", json=asked)).json()
+        body = {"model": "m", "prompt": "Köln", "return_token_strs": True}
+        vllm = (await http.post("/tokenize", json=body)).json()
         assert vllm["count"] == len(vllm["tokens"]) == len(vllm["token_strs"])
         assert vllm["max_model_len"] == 2048
         assert (await http.post("/detokenize", json={"model": "m", "tokens": vllm["tokens"]})).json()["prompt"] == "Köln"
@@ -150,13 +150,13 @@ async def test_tokens_there_and_back_in_both_shapes(small: LocalModel) -> None:
 
 
 async def test_the_native_completion_streamed_and_whole(small: LocalModel) -> None:
-    asked = {"prompt": COUNT, "n_predict": 4, "temperature": 0, "n_probs": 2}
+    body = {"prompt": COUNT, "n_predict": 4, "temperature": 0, "n_probs": 2}
     async with http_of(small) as http:
-        whole = (await http.post("/completion", json=asked)).json()
+        whole = (await http.post("/completion", json=body)).json()
         assert whole["content"].startswith(" eight")
         assert (whole["stop"], whole["stop_type"], whole["tokens_predicted"]) == (True, "limit", 4)
         assert len(whole["completion_probabilities"]) == 4
-        sent = (await http.post("/completion", json={**asked, "stream": True})).text
+        sent = (await http.post("/completion", json={**body, "stream": True})).text
         frames = [json.loads(line.removeprefix("data: ")) for line in sent.splitlines() if line.startswith("data: ")]
         assert "".join(frame["content"] for frame in frames) == whole["content"]
         assert [frame["stop"] for frame in frames] == [False] * (len(frames) - 1) + [True]
@@ -164,8 +164,8 @@ async def test_the_native_completion_streamed_and_whole(small: LocalModel) -> No
 
 async def test_paths_without_a_version_and_the_properties(small: LocalModel) -> None:
     async with http_of(small) as http:
-        asked = {"model": "m", "messages": HI, "max_tokens": 2}
-        assert (await http.post("/chat/completions", json=asked)).json()["object"] == "chat.completion"
+        body = {"model": "m", "messages": HI, "max_tokens": 2}
+        assert (await http.post("/chat/completions", json=body)).json()["object"] == "chat.completion"
         assert (await http.get("/models")).json()["data"][0]["id"] == "m"
         assert (await http.post("/completions", json={"prompt": COUNT})).json()["object"] == "text_completion"
         props = (await http.get("/props")).json()
@@ -182,9 +182,9 @@ async def test_a_grammar_in_gbnf_is_followed_wherever_it_is_sent(small: LocalMod
         assert set(native["content"].split(",")) <= {"yes", "no", ""}
         chosen = (await http.post("/completion", json={"prompt": "A city: ", "json_schema": schema})).json()
         assert json.loads(chosen["content"]) in schema["enum"]
-        asked = {"model": "m", "messages": HI, "max_tokens": 9}
-        chat = (await http.post("/v1/chat/completions", json={**asked, "grammar": 'root ::= "yes" | "no"'})).json()
+        body = {"model": "m", "messages": HI, "max_tokens": 9}
+        chat = (await http.post("/v1/chat/completions", json={**body, "grammar": 'root ::= "yes" | "no"'})).json()
         assert chat["choices"][0]["message"]["content"] in ("yes", "no")
-        broken = await http.post("/v1/chat/completions", json={**asked, "grammar": "root ::= nowhere"})
+        broken = await http.post("/v1/chat/completions", json={**body, "grammar": "root ::= nowhere"})
         assert (broken.status_code, broken.json()["error"]["param"]) == (400, "grammar")
         assert "no rule 'nowhere'" in broken.json()["error"]["message"]

@@ -87,13 +87,13 @@ def faults(events: Sequence[ModelEvent], offered: Tool) -> list[str]:
     call, last = ready[0].call, events[-1]
     is_listed = isinstance(last, Stopped) and any(item.tool == offered.name for item in last.report.unenforced)
     complaints = () if is_listed else validate(offered.parameters, call.arguments)  # text in tags has no grammar for its length
-    found = [f"against the schema: {complaint}" for complaint in complaints]
-    found += [f"repaired: {ready[0].repairs}"] if ready[0].repairs else []
-    found += [f"beside the call: {event}" for event in events if isinstance(event, Text | Unreadable)]
-    found += [] if isinstance(last, Stopped) and last.reason == "calls" else [f"ends with {last}"]
+    problems = [f"against the schema: {complaint}" for complaint in complaints]
+    problems += [f"repaired: {ready[0].repairs}"] if ready[0].repairs else []
+    problems += [f"beside the call: {event}" for event in events if isinstance(event, Text | Unreadable)]
+    problems += [] if isinstance(last, Stopped) and last.reason == "calls" else [f"ends with {last}"]
     streamed = "".join(event.text for event in events if isinstance(event, CallArguments))
-    found += [] if streamed == call.text and json.loads(streamed) == call.arguments else [f"streamed {streamed}, is {call}"]
-    return found
+    problems += [] if streamed == call.text and json.loads(streamed) == call.arguments else [f"streamed {streamed}, is {call}"]
+    return problems
 
 
 def is_cut_in_reasoning(events: Sequence[ModelEvent]) -> bool:
@@ -103,8 +103,8 @@ def is_cut_in_reasoning(events: Sequence[ModelEvent]) -> bool:
 async def check(model: LocalModel) -> None:
     cases = [(offered, temperature) for offered in TOOLS for temperature in temperatures()]
     answers = [await ask(model, *case) for case in cases]  # one after the other: the second has the prompt of the first
-    found = [(offered.name, faults(events, offered)) for (offered, _), events in zip(cases, answers, strict=True)]
-    wrong = [item for item in found if item[-1]]
+    problems = [(offered.name, faults(events, offered)) for (offered, _), events in zip(cases, answers, strict=True)]
+    wrong = [item for item in problems if item[-1]]
     called = sum(any(isinstance(event, CallReady) for event in events) for events in answers)
     assert called or all(map(is_cut_in_reasoning, answers))
     assert not wrong, f"{len(wrong)} of {len(cases)} with {model.format.name}: {wrong}"

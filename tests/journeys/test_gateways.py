@@ -20,8 +20,8 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
-    with running_world(tmp_path_factory.mktemp("world")) as found:
-        yield found
+    with running_world(tmp_path_factory.mktemp("world")) as started:
+        yield started
 
 
 @pytest.fixture
@@ -74,7 +74,7 @@ def question(lines: list[str]) -> str:
 
 def said(lines: list[str]) -> list[str]:
     chunks = [json.loads(line[6:]) for line in lines if line.startswith("data: {")]
-    return [one["delta"].get("content") or "" for chunk in chunks for one in chunk.get("choices", ())]
+    return [choice["delta"].get("content") or "" for chunk in chunks for choice in chunk.get("choices", ())]
 
 
 @pytest.mark.parametrize("who", ["the one that asked", "a bystander", "an upstream", "the database"])

@@ -146,7 +146,7 @@ async def see_it_through(folder: Path) -> None:
     if not conversation.messages:
         await conversation.send("Book seat 7.")
     while conversation.unfinished:
-        await conversation.resume({asked.call.id: Approved() for asked in conversation.pending})
+        await conversation.resume({question.call.id: Approved() for question in conversation.pending})
 
 
 def in_child(folder: Path, kill_at: int | None = None, *, written: bool = False) -> int:
@@ -178,10 +178,10 @@ def in_child(folder: Path, kill_at: int | None = None, *, written: bool = False)
 def test_killed_at_any_write_nothing_happens_twice_and_every_call_is_answered(tmp_path: Path):
     outcomes: list[str] = []
     for kill_at in range(100):
-        for written in (False, True):
-            folder = tmp_path / f"{kill_at} {written}"
+        for after_write in (False, True):
+            folder = tmp_path / f"{kill_at} {after_write}"
             folder.mkdir()
-            first = in_child(folder, kill_at, written=written)
+            first = in_child(folder, kill_at, written=after_write)
             if first == 0:  # it makes no more writes than that
                 assert {"seat booked once", "interrupted"} <= set(outcomes)
                 assert len(outcomes) > 8

@@ -82,9 +82,9 @@ def test_a_job_survives_kill_9_and_what_acts_is_not_done_twice(acts: str, status
     assert (tmp_path / "begun").read_text() == "a cat\n"
     with killed_program(PROGRAM, str(tmp_path), "", acts) as url:
         assert ended(url, id)["status"] == status
-        said = ask(url, "Well?")
+        answer = ask(url, "Well?")
     assert (tmp_path / "begun").read_text() == "a cat\n" * runs
-    assert said.startswith("Told: a cat.png" if runs == 2 else "Told: interrupted: the program was stopped while")
+    assert answer.startswith("Told: a cat.png" if runs == 2 else "Told: interrupted: the program was stopped while")
     with killed_program(PROGRAM, str(tmp_path), "", acts) as url:  # and stays ended
         assert ended(url, id)["status"] == status
         assert ask(url, "Again?") == "Told: Again?"

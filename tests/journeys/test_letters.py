@@ -32,8 +32,8 @@ def weights(request: pytest.FixtureRequest) -> Iterator[Weights]:
     weights.close()
 
 
-def conversation(said: str, *, where: str) -> tuple[Request, tuple[Tool, ...]]:
-    words = {place: said if place == where else HARMLESS for place in ("user", "result", "said", "argument", "description")}
+def conversation(text: str, *, where: str) -> tuple[Request, tuple[Tool, ...]]:
+    words = {place: text if place == where else HARMLESS for place in ("user", "result", "said", "argument", "description")}
     call = Call("rate", {"of": words["argument"]}, "c1")
     tool = Tool("rate", words["description"], {"type": "object", "properties": {"of": {"description": words["description"]}}})
     messages = (
@@ -45,9 +45,9 @@ def conversation(said: str, *, where: str) -> tuple[Request, tuple[Tool, ...]]:
     return Request(messages, (tool,)), (tool,)
 
 
-def prompt(weights: Weights, said: str, *, where: str, template: str | None = None, guarded: bool = True) -> Prompt:
+def prompt(weights: Weights, text: str, *, where: str, template: str | None = None, guarded: bool = True) -> Prompt:
     specials = frozenset(weights.vocabulary.specials) if guarded else frozenset[str]()
-    request, tools = conversation(said, where=where)
+    request, tools = conversation(text, where=where)
     return prompt_for(request, tools, Template(template or weights.info.template or CHATML), HERMES, Escaper(specials))
 
 
@@ -57,26 +57,26 @@ def controls(vocabulary: GgufVocabulary, prompt: Prompt) -> list[str]:
 
 @pytest.mark.parametrize("template", [None, CHATML], ids=["own template", "plain chatml"])
 @pytest.mark.parametrize("where", ["user", "result", "said", "argument", "description"])
-@pytest.mark.parametrize("said", [EVIL, TRICKY], ids=["evil", "tricky"])
+@pytest.mark.parametrize("text", [EVIL, TRICKY], ids=["evil", "tricky"])
 def test_whatever_is_said_the_control_tokens_of_the_prompt_are_the_templates(
-    weights: Weights, said: str, where: str, template: str | None
+    weights: Weights, text: str, where: str, template: str | None
 ) -> None:
     vocabulary = weights.vocabulary
     harmless = controls(vocabulary, prompt(weights, HARMLESS, where=where, template=template))
-    shown = prompt(weights, said, where=where, template=template)
-    assert controls(vocabulary, shown) == harmless
-    assert shown.text == prompt(weights, said, where=where, template=template, guarded=False).text
-    read = b"".join(vocabulary.says[token] for token in vocabulary.prompt(shown)).decode()
-    assert read == shown.text  # the model reads the very same letters
+    rendered = prompt(weights, text, where=where, template=template)
+    assert controls(vocabulary, rendered) == harmless
+    assert rendered.text == prompt(weights, text, where=where, template=template, guarded=False).text
+    read = b"".join(vocabulary.says[token] for token in vocabulary.prompt(rendered)).decode()
+    assert read == rendered.text  # the model reads the very same letters
 
 
 def test_without_the_cuts_the_same_text_would_have_more_control_tokens(weights: Weights) -> None:
     vocabulary = weights.vocabulary
-    shown = prompt(weights, EVIL, where="result")
-    assert len(controls(vocabulary, Prompt(shown.text))) > len(controls(vocabulary, shown))
+    rendered = prompt(weights, EVIL, where="result")
+    assert len(controls(vocabulary, Prompt(rendered.text))) > len(controls(vocabulary, rendered))
 
 
 def test_what_looks_like_no_token_is_tokenised_as_ever(weights: Weights) -> None:
-    shown = prompt(weights, "a < b, c <d> e | f", where="result")
-    assert shown.cuts == ()
-    assert weights.vocabulary.prompt(shown) == weights.vocabulary.prompt(Prompt(shown.text))
+    rendered = prompt(weights, "a < b, c <d> e | f", where="result")
+    assert rendered.cuts == ()
+    assert weights.vocabulary.prompt(rendered) == weights.vocabulary.prompt(Prompt(rendered.text))

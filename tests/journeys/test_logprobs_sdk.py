@@ -24,8 +24,8 @@ def spelled(tokens: Any) -> str:
 
 async def test_chat_completions_give_each_token_with_the_likeliest_ones(shallow: LocalModel) -> None:
     client = client_of(app_of(shallow))
-    asked = {**LIMITS, "messages": HI, "max_completion_tokens": 12, "logprobs": True, "top_logprobs": 3}
-    choice = (await client.chat.completions.create(**asked)).choices[0]
+    body = {**LIMITS, "messages": HI, "max_completion_tokens": 12, "logprobs": True, "top_logprobs": 3}
+    choice = (await client.chat.completions.create(**body)).choices[0]
     assert choice.logprobs and choice.logprobs.content
     assert spelled(choice.logprobs.content) == choice.message.content
     for token in choice.logprobs.content:
@@ -34,7 +34,7 @@ async def test_chat_completions_give_each_token_with_the_likeliest_ones(shallow:
         assert token.top_logprobs[0].logprob == token.logprob <= 0
         assert sum(math.exp(top_logprob.logprob) for top_logprob in token.top_logprobs) <= 1.0001
     streamed: list[Any] = []
-    async for chunk in await client.chat.completions.create(**asked, stream=True):
+    async for chunk in await client.chat.completions.create(**body, stream=True):
         for item in chunk.choices:
             streamed += (item.logprobs.content or ()) if item.logprobs else ()
             assert spelled((item.logprobs.content or ()) if item.logprobs else ()) == (item.delta.content or "")
@@ -44,10 +44,10 @@ async def test_chat_completions_give_each_token_with_the_likeliest_ones(shallow:
 
 async def test_they_are_those_of_the_model_whatever_is_done_to_its_choice(shallow: LocalModel) -> None:
     client = client_of(app_of(shallow))
-    asked = {**LIMITS, "messages": HI, "max_completion_tokens": 1, "logprobs": True, "top_logprobs": 1}
-    plain = (await client.chat.completions.create(**asked)).choices[0].logprobs
+    body = {**LIMITS, "messages": HI, "max_completion_tokens": 1, "logprobs": True, "top_logprobs": 1}
+    plain = (await client.chat.completions.create(**body)).choices[0].logprobs
     format = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"enum": ["Bonn", "Rome"]}}}
-    held = (await client.chat.completions.create(**asked, response_format=format)).choices[0].logprobs
+    held = (await client.chat.completions.create(**body, response_format=format)).choices[0].logprobs
     assert plain and plain.content and held and held.content
     assert held.content[0].token.startswith('"')
     assert held.content[0].top_logprobs[0].token != held.content[0].token  # the grammar did not let it
@@ -55,23 +55,23 @@ async def test_they_are_those_of_the_model_whatever_is_done_to_its_choice(shallo
 
 
 async def test_a_call_has_none(shallow: LocalModel) -> None:
-    asked = {**LIMITS, "messages": HI, "max_completion_tokens": 80, "logprobs": True}
-    choice = (await client_of(app_of(shallow)).chat.completions.create(**asked, tools=TOOLS, tool_choice="required")).choices[0]
+    body = {**LIMITS, "messages": HI, "max_completion_tokens": 80, "logprobs": True}
+    choice = (await client_of(app_of(shallow)).chat.completions.create(**body, tools=TOOLS, tool_choice="required")).choices[0]
     assert choice.message.tool_calls
     assert choice.logprobs is None
 
 
 async def test_responses_give_them_where_they_are_included(shallow: LocalModel) -> None:
     client = client_of(app_of(shallow))
-    asked = {**LIMITS, "input": "Hi", "max_output_tokens": 16, "include": ["message.output_text.logprobs"], "top_logprobs": 2}
-    del asked["seed"]
-    response = await client.responses.create(**asked)
+    body = {**LIMITS, "input": "Hi", "max_output_tokens": 16, "include": ["message.output_text.logprobs"], "top_logprobs": 2}
+    del body["seed"]
+    response = await client.responses.create(**body)
     part: Any = response.output[0]
     assert spelled(part.content[0].logprobs) == response.output_text
     assert all(len(token.top_logprobs) == 2 for token in part.content[0].logprobs)
     assert response.top_logprobs == 2
     deltas: list[str] = []
-    async with client.responses.stream(**asked) as stream:
+    async with client.responses.stream(**body) as stream:
         async for event in stream:
             if event.type == "response.output_text.delta":
                 assert "".join(token.token for token in event.logprobs) == event.delta

@@ -74,17 +74,17 @@ async def test_search_corpus_tool_used_for_grounded_answer(model: LocalModel) ->
 @pytest.mark.req("R191")
 @pytest.mark.req("R212")
 async def test_translate_chain(model: LocalModel) -> None:
-    given: list[tuple[str, str]] = []
+    calls: list[tuple[str, str]] = []
 
     async def translate(text: str, target: str) -> str:
         """Übersetzt einen Text in die Sprache `target` (en, de)."""
-        given.append((text, target))
+        calls.append((text, target))
         return "The bridge is closed on Friday."
 
     question = 'Was heißt "Die Brücke ist am Freitag gesperrt." auf Englisch?'
     instructed = Message.system("Answer with what the tool says.")
     events = await everything(model, Functions(translate), asked(question, "translate", instructed))
-    assert given and "Brücke" in given[0][0] and given[0][1].lower().startswith("en")
+    assert calls and "Brücke" in calls[0][0] and calls[0][1].lower().startswith("en")
     assert turn(events).reason == "stop"
     assert "bridge" in turn(events).messages[-1].content.lower()
 

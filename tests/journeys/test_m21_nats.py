@@ -91,8 +91,8 @@ async def bus(village: Village) -> AsyncIterator[CapabilityBus]:
 
 
 def asked(text: str, first: str, **more: Any) -> dict[str, Any]:
-    given = {"messages": [{"role": "user", "content": text}], "tool_choice": {"name": first}, "parallel_tool_calls": False}
-    return {"params": {}, "input": {**given, "temperature": 0, "max_tokens": 200, **more}}
+    body = {"messages": [{"role": "user", "content": text}], "tool_choice": {"name": first}, "parallel_tool_calls": False}
+    return {"params": {}, "input": {**body, "temperature": 0, "max_tokens": 200, **more}}
 
 
 async def chat(bus: CapabilityBus, tools: list[Any], body: dict[str, Any], **options: Any) -> tuple[str, list[dict[str, Any]]]:
@@ -133,14 +133,14 @@ async def test_translate_chain(bus: CapabilityBus) -> None:
 async def test_market_post_requires_confirmation(bus: CapabilityBus, village: Village) -> None:
     needed: list[ConfirmationNeeded] = []
 
-    async def refuse(one: ConfirmationNeeded) -> Any:
-        needed.append(one)
+    async def refuse(question: ConfirmationNeeded) -> Any:
+        needed.append(question)
         return Denied("not today")
 
     await chat(bus, [POST], asked("Offer my bicycle.", "market_post"), decide=refuse)
     assert (len(needed), village.posted()) == (1, [])
 
-    async def agree(one: ConfirmationNeeded) -> Any:
+    async def agree(question: ConfirmationNeeded) -> Any:
         """Agree once; a small model may want to post again."""
         return Denied("it is posted already") if village.posted() else Approved({"title": "a red bicycle"})
 
@@ -177,7 +177,7 @@ async def test_a_tool_that_runs_at_the_model_runs_for_the_caller(bus: Capability
     assert (first[-1].data["stop_reason"], len(village.posted())) == ("confirmation_required", before)
     call = {key: question[key] for key in ("id", "name", "arguments")}
     messages = [*body["input"]["messages"], {"role": "assistant", "tool_calls": [call]}]
-    given = {**body["input"], "messages": messages, "tool_choice": "auto", "confirmations": {question["id"]: {"approve": True}}}
-    second = [frame async for frame in bus.stream("llm.chat", (2, 0), {"params": {}, "input": given})]
+    fields = {**body["input"], "messages": messages, "tool_choice": "auto", "confirmations": {question["id"]: {"approve": True}}}
+    second = [frame async for frame in bus.stream("llm.chat", (2, 0), {"params": {}, "input": fields})]
     assert second[-1].event == "done", second[-1]
     assert [item["for"] for item in village.posted()[before:]] == [bus.node]

@@ -64,10 +64,12 @@ async def run_scripted(
 
 @pytest.mark.req("R190")
 @pytest.mark.req("R216")
-@pytest.mark.parametrize(("query", "shown"), [("hall", "17:42"), ("pond", "[]"), ("down", "internal_error: the index is away")])
-async def test_what_the_search_gave_or_why_it_gave_nothing_stands_before_the_answer(query: str, shown: str) -> None:
+@pytest.mark.parametrize(
+    ("query", "expected"), [("hall", "17:42"), ("pond", "[]"), ("down", "internal_error: the index is away")]
+)
+async def test_what_the_search_gave_or_why_it_gave_nothing_stands_before_the_answer(query: str, expected: str) -> None:
     engine, _, turn = await run_scripted(called("search_corpus", query=query), "This is what I know.")
-    assert shown in engine.asked[1].prompt.text
+    assert expected in engine.asked[1].prompt.text
     assert turn.messages[-1].content == "This is what I know."
 
 
@@ -110,7 +112,7 @@ async def test_a_chain_of_tools_hands_each_result_on_to_the_next_hop() -> None:
 
 @pytest.mark.req("R192")
 @pytest.mark.parametrize(
-    ("decision", "posted", "shown"),
+    ("decision", "posted", "expected"),
     [
         (Approved(), [("bicycle", 50)], "posted"),
         (Approved({"title": "bicycle", "price": 60}), [("bicycle", 60)], "changed the arguments"),
@@ -118,14 +120,14 @@ async def test_a_chain_of_tools_hands_each_result_on_to_the_next_hop() -> None:
         (Denied("not for sale"), [], "denied: not for sale"),
     ],
 )
-async def test_a_post_waits_and_then_happens_as_the_person_says(decision: Any, posted: list[Any], shown: str) -> None:
+async def test_a_post_waits_and_then_happens_as_the_person_says(decision: Any, posted: list[Any], expected: str) -> None:
     _, _, paused = await run_scripted(called("market_post", title="bicycle", price=50))
     assert (paused.reason, POSTED) == ("confirmation", [])
     history = Request((Message.user("go"), *paused.messages))
     (call,) = paused.messages[0].calls
     engine, _, turn = await run_scripted("All done.", question=history, context=Context(decisions={call.id: decision}))
     assert posted == POSTED
-    assert shown in engine.asked[0].prompt.text
+    assert expected in engine.asked[0].prompt.text
     assert turn.messages[-1].content == "All done."
 
 
@@ -136,6 +138,6 @@ async def test_a_document_that_orders_a_post_does_not_get_it_past_the_question()
     engine, events, turn = await run_scripted(*replies)
     assert [event.call.name for event in events if isinstance(event, ConfirmationNeeded)] == ["market_post"]
     assert (turn.reason, POSTED) == ("confirmation", [])
-    shown = engine.asked[1].prompt
-    assert "All posts are approved" in shown.text
-    assert not any("All posts" in piece and "<|im_start|>system" in piece for piece in shown.pieces[1:])
+    second_prompt = engine.asked[1].prompt
+    assert "All posts are approved" in second_prompt.text
+    assert not any("All posts" in piece and "<|im_start|>system" in piece for piece in second_prompt.pieces[1:])

@@ -43,11 +43,11 @@ async def test_a_call_runs_in_the_response_after_its_approval(stream: bool, stor
     assert "approv" not in first.output_text
     assert disk.done == []
     if store:
-        asked: Any = {"previous_response_id": first.id, "input": [word(request, True)]}
+        body: Any = {"previous_response_id": first.id, "input": [word(request, True)]}
     else:
         history = [{"role": "user", "content": "Erase a."}, *(item.to_dict() for item in first.output), word(request, True)]
-        asked = {"input": history, "store": False}
-    second = await answered(asking, stream, tools=[FILES], **asked)
+        body = {"input": history, "store": False}
+    second = await answered(asking, stream, tools=[FILES], **body)
     assert kinds(second) == ["mcp_call", "message"]
     call = second.output[0]
     assert (call.approval_request_id, call.status, call.output) == (request.id, "completed", "erased a")
@@ -99,12 +99,12 @@ async def test_of_two_calls_one_can_be_approved_first() -> None:
     both = calling(ERASE, Call("files_erase", {"path": "b"}))
     asking, _ = client(disk, both, "Both are gone.")
     first = await asking.responses.create(model="m", input="Erase both.", tools=[FILES])
-    one, other = (item for item in first.output if item.type == "mcp_approval_request")
-    asked: Any = {"model": "m", "tools": [FILES]}
-    second = await asking.responses.create(**asked, input=[word(one, True)], previous_response_id=first.id)
+    first_request, other = (item for item in first.output if item.type == "mcp_approval_request")
+    body: Any = {"model": "m", "tools": [FILES]}
+    second = await asking.responses.create(**body, input=[word(first_request, True)], previous_response_id=first.id)
     assert kinds(second) == ["mcp_call", "mcp_approval_request"]
     assert second.output[1].id == other.id
-    third = await asking.responses.create(**asked, input=[word(other, True)], previous_response_id=second.id)
+    third = await asking.responses.create(**body, input=[word(other, True)], previous_response_id=second.id)
     assert (kinds(third), third.output_text) == (["mcp_call", "message"], "Both are gone.")
     assert disk.done == ["erase a", "erase b"]
 
@@ -158,12 +158,12 @@ async def test_an_approval_that_was_given_elsewhere_is_known_in_the_conversation
     async with httpx2.AsyncClient(transport=httpx2.ASGITransport(app=app), base_url="http://localhost") as http:
         (waiting,) = (await http.get("/v1/approvals")).json()["data"]
         assert (waiting["id"], waiting["source"], waiting["response_id"]) == (request.id, "mcp:files", first.id)
-        said = await http.post(f"/v1/approvals/{request.id}", json={"approve": approve})
-        assert said.json()["answer"]["text"] == "So it is."
+        answer = await http.post(f"/v1/approvals/{request.id}", json={"approve": approve})
+        assert answer.json()["answer"]["text"] == "So it is."
     history: Any = [{"role": "user", "content": "Erase a."}, *(item.to_dict() for item in first.output)]
     go_on: Any = {"role": "user", "content": "Go on."}
-    asked: Any = {"input": "Go on.", "previous_response_id": first.id} if store else {"input": [*history, go_on], "store": False}
-    second = await asking.responses.create(model="m", tools=[FILES], **asked)
+    body: Any = {"input": "Go on.", "previous_response_id": first.id} if store else {"input": [*history, go_on], "store": False}
+    second = await asking.responses.create(model="m", tools=[FILES], **body)
     assert kinds(second) == ["message"]
     prompt = engine.asked[2].prompt.text
     assert ("erased a" if approve else "denied: a person said no") in prompt
@@ -208,17 +208,17 @@ PARAMS: ResponseCreateParamsNonStreaming = {"model": "m", "input": "Erase a.", "
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("approve", [False, True])
 def test_the_clients_runner_asks_and_goes_on(stream: bool, approve: bool) -> None:
-    disk, asked = Disk(), list[str]()
+    disk, questions = Disk(), list[str]()
 
     def approving(request: Any) -> bool:
-        asked.append(request.name)
+        questions.append(request.name)
         return approve
 
     app, _ = app_of(disk, calling(READ), calling(ERASE), "So be it.")
     with served_apart(app) as url, OpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0) as asking:
         response = ResponsesToolRunner(functions=[]).run(asking, PARAMS, stream=stream, approve_mcp=approving)
     assert response.output_text == "So be it."
-    assert asked == ["read", "erase"]
+    assert questions == ["read", "erase"]
     assert disk.done == (["read a", "erase a"] if approve else [])
 
 

@@ -149,10 +149,10 @@ async def test_only_servers_that_are_configured_can_be_used() -> None:
     assert (await asking.responses.create(model="m", input="hi", tools=[ours])).output_text == "Hm."
 
 
-@pytest.mark.parametrize("named", [{"name": "erase"}, {}])
-async def test_a_tool_of_a_server_can_be_demanded(named: Any) -> None:
+@pytest.mark.parametrize("tool_choice", [{"name": "erase"}, {}])
+async def test_a_tool_of_a_server_can_be_demanded(tool_choice: Any) -> None:
     asking, engine = client(Disk(), calling(ERASE), "Done.")
-    choice: Any = {"type": "mcp", "server_label": "files", **named}
+    choice: Any = {"type": "mcp", "server_label": "files", **tool_choice}
     response = await asking.responses.create(model="m", input="hi", tools=[FILES, NOW], tool_choice=choice)
     assert kinds(response)[-1] == "mcp_approval_request"
     assert engine.asked[0].grammar is not None
@@ -164,15 +164,15 @@ async def test_a_tool_of_a_server_can_be_demanded(named: Any) -> None:
 @pytest.mark.parametrize("stream", [False, True])
 async def test_functions_of_the_client_stand_beside_a_servers_tools(stream: bool) -> None:
     disk = Disk()
-    made = calling(READ, Call("now"), ERASE)
-    asking, engine = client(disk, made, "All done.")
+    answer_text = calling(READ, Call("now"), ERASE)
+    asking, engine = client(disk, answer_text, "All done.")
     first = await answered(asking, stream, input="hi", tools=[FILES, NOW])
     assert sorted(kinds(first)) == ["function_call", "mcp_approval_request", "mcp_call", "mcp_list_tools"]
     request = next(item for item in first.output if item.type == "mcp_approval_request")
     function = next(item for item in first.output if item.type == "function_call")
     output = {"type": "function_call_output", "call_id": function.call_id, "output": "noon"}
-    asked: Any = {"input": [output, word(request, True)], "tools": [FILES, NOW], "previous_response_id": first.id}
-    second = await answered(asking, stream, **asked)
+    body: Any = {"input": [output, word(request, True)], "tools": [FILES, NOW], "previous_response_id": first.id}
+    second = await answered(asking, stream, **body)
     assert (kinds(second), second.output_text) == (["mcp_call", "message"], "All done.")
     assert disk.done == ["read a", "erase a"]
     for result in ("contents of a", "noon", "erased a"):
@@ -185,8 +185,8 @@ async def test_a_call_that_waits_beside_a_function_is_made_once() -> None:
     first: Any = await asking.responses.create(model="m", input="hi", tools=[FILES, NOW])
     request, function = first.output[1:]
     output: Any = {"type": "function_call_output", "call_id": function.call_id, "output": "noon"}
-    said: Any = [output, word(request, True)]
-    await asking.responses.create(model="m", input=said, tools=[FILES, NOW], previous_response_id=first.id)
+    body: Any = [output, word(request, True)]
+    await asking.responses.create(model="m", input=body, tools=[FILES, NOW], previous_response_id=first.id)
     prompt = engine.asked[1].prompt.text
     assert prompt.count('"name": "files_erase", "arguments"') == prompt.count("erased a") == prompt.count("noon") == 1
 

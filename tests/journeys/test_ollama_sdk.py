@@ -64,30 +64,30 @@ async def test_a_stream_comes_in_pieces_and_only_the_last_is_done():
 @pytest.mark.parametrize("name", FORMATS)
 async def test_every_format_arrives_as_text_and_calls_streamed_or_not(name: str, chunk: int):
     format = format_named(name)
-    asked = client(LocalModel(Scripted([answer_text(format)], chunk=chunk, repeat=True), format, Template(CHATML)))
-    whole = (await asked.chat("m", HI, tools=TOOLS)).message
-    parts = [part.message async for part in await asked.chat("m", HI, tools=TOOLS, stream=True)]
-    said = "".join(part.content or "" for part in parts)
+    sdk = client(LocalModel(Scripted([answer_text(format)], chunk=chunk, repeat=True), format, Template(CHATML)))
+    whole = (await sdk.chat("m", HI, tools=TOOLS)).message
+    parts = [part.message async for part in await sdk.chat("m", HI, tools=TOOLS, stream=True)]
+    content = "".join(part.content or "" for part in parts)
     called = [call for part in parts for call in part.tool_calls or ()]
-    for text, made in ((whole.content or "", whole.tool_calls or ()), (said, called)):
+    for text, tool_calls in ((whole.content or "", whole.tool_calls or ()), (content, called)):
         assert text.strip() == SAID
-        assert [(call.function.name, dict(call.function.arguments)) for call in made] == CALLS
+        assert [(call.function.name, dict(call.function.arguments)) for call in tool_calls] == CALLS
 
 
 @pytest.mark.parametrize("stream", [False, True])
 async def test_the_round_trip_of_a_call_as_ollamas_users_write_it(stream: bool):
     model = FakeModel(calls(BONN, KOELN), says("Sun."))
-    asked = client(model)
+    sdk = client(model)
     messages: list[Any] = [*HI]
     if stream:
-        parts = [part async for part in await asked.chat("m", messages, tools=[get_weather], stream=True)]
+        parts = [part async for part in await sdk.chat("m", messages, tools=[get_weather], stream=True)]
         messages += [part.message for part in parts if part.message.tool_calls]
     else:
-        messages.append((await asked.chat("m", messages, tools=[get_weather])).message)
-    made = [call for message in messages[1:] for call in message.tool_calls]
-    for call in made:
+        messages.append((await sdk.chat("m", messages, tools=[get_weather])).message)
+    tool_calls = [call for message in messages[1:] for call in message.tool_calls]
+    for call in tool_calls:
         messages.append({"role": "tool", "tool_name": call.function.name, "content": get_weather(**call.function.arguments)})
-    final = await asked.chat("m", messages, tools=[get_weather])
+    final = await sdk.chat("m", messages, tools=[get_weather])
     assert final.message.content == "Sun."
     first, second = model.asked
     assert [tool.name for tool in first.tools] == ["get_weather"]
@@ -115,10 +115,10 @@ async def test_a_choice_of_tools_is_honoured():
 
 async def test_a_prompt_is_completed_streamed_or_not():
     model = FakeModel([Thought("hm"), *says("blue", " sky")])
-    asked = client(model)
-    whole = await asked.generate("m", "Why?", system="Be brief.", format=SCHEMA, options={"num_predict": 5})
+    sdk = client(model)
+    whole = await sdk.generate("m", "Why?", system="Be brief.", format=SCHEMA, options={"num_predict": 5})
     assert (whole.response, whole.thinking, whole.done) == ("blue sky", "hm", True)
-    parts = [part async for part in await asked.generate("m", "Why?", stream=True)]
+    parts = [part async for part in await sdk.generate("m", "Why?", stream=True)]
     assert "".join(part.response or "" for part in parts) == "blue sky"
     assert parts[-1].done
     assert [message.role for message in model.asked[0].messages] == ["system", "user"]
@@ -136,27 +136,27 @@ async def test_what_goes_around_the_template_is_refused_by_name(raw: Any):
 async def test_models_are_listed_shown_and_running():
     format = format_named("hermes")
     model = LocalModel(Scripted(["Hello."], repeat=True), format, Template(CHATML), Traits(thinks=True))
-    asked = client(model)
-    (listed,) = (await asked.list()).models
+    sdk = client(model)
+    (listed,) = (await sdk.list()).models
     assert listed.model == "m"
     assert listed.details is not None
     assert listed.details.family == ""  # a script has no weights
-    shown = await asked.show("m:latest")
-    assert shown.capabilities == ["completion", "tools", "thinking"]
-    assert shown.template == CHATML
-    (running,) = (await asked.ps()).models
+    model_card = await sdk.show("m:latest")
+    assert model_card.capabilities == ["completion", "tools", "thinking"]
+    assert model_card.template == CHATML
+    (running,) = (await sdk.ps()).models
     assert (running.name, running.digest) == ("m", listed.digest)
-    assert (await asked.chat("m:latest", HI)).message.content == "Hello."
+    assert (await sdk.chat("m:latest", HI)).message.content == "Hello."
     with pytest.raises(ollama.ResponseError, match="unknown model 'x'") as caught:
-        await asked.show("x")
+        await sdk.show("x")
     assert caught.value.status_code == 404
 
 
 async def test_a_request_that_asks_nothing_loads_the_model():
     model = FakeModel(says("never"))
-    asked = client(model)
-    assert (await asked.generate("m", keep_alive=0)).done_reason == "load"
-    assert (await asked.chat("m")).done_reason == "load"
+    sdk = client(model)
+    assert (await sdk.generate("m", keep_alive=0)).done_reason == "load"
+    assert (await sdk.chat("m")).done_reason == "load"
     assert model.asked == []
 
 
@@ -191,8 +191,8 @@ async def test_a_failure_in_the_middle_of_a_stream_is_raised_by_the_client(error
 
 async def test_a_slow_stream_is_kept_alive_with_empty_pieces():
     events: list[ModelEvent | Exception | float] = [0.25, Text("late"), Stopped("stop")]
-    asked = client(FakeModel(events), settings=Settings(keep_alive=0.05))
-    parts = [part.message.content async for part in await asked.chat("m", HI, stream=True)]
+    sdk = client(FakeModel(events), settings=Settings(keep_alive=0.05))
+    parts = [part.message.content async for part in await sdk.chat("m", HI, stream=True)]
     assert parts.count("") >= 3
     assert "".join(map(str, parts)) == "late"
 

@@ -63,8 +63,8 @@ async def test_the_streaming_helper_puts_together_what_the_whole_answer_says(nam
 
 
 def check_timer(message: Any) -> None:
-    said, calls = said_and_called(message)
-    assert not said
+    text, calls = said_and_called(message)
+    assert not text
     ((name, arguments),) = calls
     assert name == "set_timer"
     assert 1 <= arguments["minutes"] <= 60
@@ -75,13 +75,13 @@ def check_timer(message: Any) -> None:
 async def test_a_real_model_on_a_real_socket_calls_when_it_must(shallow: LocalModel) -> None:
     async with served(app_of(shallow)) as url:
         client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
-        asked: Any = {"model": "m", "messages": HI, "tools": TIMER, "tool_choice": "required", "parallel_tool_calls": False}
-        whole = await client.chat.completions.create(**asked)
+        body: Any = {"model": "m", "messages": HI, "tools": TIMER, "tool_choice": "required", "parallel_tool_calls": False}
+        whole = await client.chat.completions.create(**body)
         check_timer(whole.choices[0].message)
         assert whole.choices[0].finish_reason == "tool_calls"
         assert whole.usage is not None
         assert whole.usage.completion_tokens > 0
-        async with client.chat.completions.stream(**asked) as stream:
+        async with client.chat.completions.stream(**body) as stream:
             final = await stream.get_final_completion()
         check_timer(final.choices[0].message)
 
@@ -115,7 +115,7 @@ async def simple() -> AsyncIterator[AsyncOpenAI]:
 
 
 @pytest.mark.parametrize(
-    ("given", "field"),
+    ("fields", "field"),
     [
         ({"messages": "hi"}, "messages"),
         ({"messages": [{"role": "nobody", "content": "hi"}]}, "messages.0.role"),
@@ -125,9 +125,9 @@ async def simple() -> AsyncIterator[AsyncOpenAI]:
         ({"messages": HI, "tools": TOOLS, "tool_choice": {"type": "function", "function": {"name": "none"}}}, "tool_choice"),
     ],
 )
-async def test_a_malformed_request_is_told_which_field_is_wrong(simple: AsyncOpenAI, given: Any, field: str) -> None:
+async def test_a_malformed_request_is_told_which_field_is_wrong(simple: AsyncOpenAI, fields: Any, field: str) -> None:
     with pytest.raises(openai.BadRequestError) as refused:
-        await simple.chat.completions.create(model="m", **given)
+        await simple.chat.completions.create(model="m", **fields)
     assert refused.value.param == field
     assert refused.value.type == "invalid_request_error"
     assert refused.value.body

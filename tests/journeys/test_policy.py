@@ -49,8 +49,8 @@ async def test_under_required_first_hop_a_call_must_come_first_and_then_the_mode
 @pytest.mark.req("R34")
 async def test_the_next_thing_the_user_says_begins_with_a_first_hop_again():
     _, first = await hops("required_first_hop", CALL, "Noon.")
-    asked = Request((*ASK.messages, *first.messages, Message.user("And now?")))
-    assert (await hops("required_first_hop", CALL, "Still noon.", request=asked))[0] == [True, False]
+    request = Request((*ASK.messages, *first.messages, Message.user("And now?")))
+    assert (await hops("required_first_hop", CALL, "Still noon.", request=request))[0] == [True, False]
 
 
 @pytest.mark.req("R35")
@@ -61,10 +61,10 @@ async def test_under_required_always_only_the_limit_ends_the_calls():
 
 
 async def test_a_call_that_is_demanded_is_demanded_once_also_under_a_policy():
-    asked = replace(ASK, choice=Choice("required"))
-    assert (await hops("required_first_hop", CALL, "Noon.", request=asked))[0] == [True, False]
+    request = replace(ASK, choice=Choice("required"))
+    assert (await hops("required_first_hop", CALL, "Noon.", request=request))[0] == [True, False]
 
 
 async def test_a_request_may_bring_its_own_policy():
-    asked = replace(ASK, policy="required_first_hop")
-    assert (await hops("auto", CALL, "Noon.", request=asked))[0] == [True, False]
+    request = replace(ASK, policy="required_first_hop")
+    assert (await hops("auto", CALL, "Noon.", request=request))[0] == [True, False]

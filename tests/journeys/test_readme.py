@@ -52,10 +52,10 @@ TRIES = 3  # the model draws its words: now and then a small one says something 
 def printed(pattern: str, *command: str, cwd: Path) -> bool:
     """Whether the command prints this, at one of a few tries."""
     for _ in range(TRIES):
-        said = ran(*command, cwd=cwd)
-        if re.search(pattern, said):
+        output = ran(*command, cwd=cwd)
+        if re.search(pattern, output):
             return True
-        print(said)
+        print(output)
         (cwd / "talk.json").unlink(missing_ok=True)
     return False
 
@@ -84,8 +84,8 @@ def test_a_command_runs_and_answers(command: str, tmp_path: Path):
 
 
 def test_the_tool_call_over_http_is_answered_as_shown(tmp_path: Path):
-    (found,) = re.findall(r"curl http://127\.0\.0\.1:8000(\S+) .*? -d '(.*?)'\n```\s+```json\n(.*?)```", README, re.DOTALL)
-    path, body, shown = found
+    (example,) = re.findall(r"curl http://127\.0\.0\.1:8000(\S+) .*? -d '(.*?)'\n```\s+```json\n(.*?)```", README, re.DOTALL)
+    path, body, printed_answer = example
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -95,7 +95,7 @@ def test_the_tool_call_over_http_is_answered_as_shown(tmp_path: Path):
             answers = [posted(f"http://127.0.0.1:{port}{path}", json.loads(body)) for _ in range(TRIES)]
         finally:
             server.terminate()
-    expected = json.loads(shown.replace("…", ""))["choices"][0]
+    expected = json.loads(printed_answer.replace("…", ""))["choices"][0]
     assert {answer["choices"][0]["finish_reason"] for answer in answers} == {expected["finish_reason"]} == {"tool_calls"}
     functions = [call["function"] for answer in answers for call in answer["choices"][0]["message"]["tool_calls"]]
     assert expected["message"]["tool_calls"][0]["function"] in functions

@@ -108,14 +108,14 @@ async def test_two_hundred_required_calls_come_and_are_valid(small: LocalModel) 
 @pytest.mark.req("R29")
 @pytest.mark.generated
 async def test_the_tool_that_is_named_is_the_one_that_is_called(shallow: LocalModel) -> None:
-    named = [tool.name for tool in TOOLS[:: tries(4, 1)]]
-    answers = await asyncio.gather(*(ask(shallow, number, TOOLS, Choice.only(name)) for number, name in enumerate(named)))
-    assert [only_call(answer, TOOLS) for answer in answers] == named
+    names = [tool.name for tool in TOOLS[:: tries(4, 1)]]
+    answers = await asyncio.gather(*(ask(shallow, number, TOOLS, Choice.only(name)) for number, name in enumerate(names)))
+    assert [only_call(answer, TOOLS) for answer in answers] == names
 
 
 async def check_none(model: LocalModel, count: int) -> None:
-    asked = [ask(model, number * 4 // count, TOOLS, Choice("none"), max_tokens=30) for number in range(count)]
-    for events in await asyncio.gather(*asked):
+    requests = [ask(model, number * 4 // count, TOOLS, Choice("none"), max_tokens=30) for number in range(count)]
+    for events in await asyncio.gather(*requests):
         assert not [event for event in events if not isinstance(event, Started | Text | Stopped)]
         assert isinstance(events[-1], Stopped)
 

@@ -80,10 +80,10 @@ async def test_calls_go_round_parallel_empty_and_in_all_letters() -> None:
     both = [Call("write_file", {"path": "a", "content": CODE}), Call("now", {})]
     client, engine = scripted(calling(*both, text=SAID), "All done.")
     first = await client.responses.create(model="m", input="Write naïve 東京 🐈.", tools=FLAT)
-    made = [item for item in first.output if item.type == "function_call"]
-    assert [json.loads(item.arguments) for item in made] == [{"path": "a", "content": CODE}, {}]
+    calls = [item for item in first.output if item.type == "function_call"]
+    assert [json.loads(item.arguments) for item in calls] == [{"path": "a", "content": CODE}, {}]
     outputs: Any = [
-        {"type": "function_call_output", "call_id": item.call_id, "output": f"ok {at} 東京"} for at, item in enumerate(made)
+        {"type": "function_call_output", "call_id": item.call_id, "output": f"ok {at} 東京"} for at, item in enumerate(calls)
     ]
     second = await client.responses.create(model="m", input=outputs, tools=FLAT, previous_response_id=first.id)
     assert second.output_text == "All done."
@@ -94,14 +94,14 @@ async def test_calls_go_round_parallel_empty_and_in_all_letters() -> None:
 
 async def test_a_history_the_client_keeps_itself_says_the_same_as_one_the_server_keeps() -> None:
     client, engine = scripted(f"<think>\nhm\n</think>\n\n{calling(Call('now', {}), text=SAID)}", "Noon.")
-    asked: Any = {"model": "m", "tools": FLAT, "instructions": "Be brief."}
-    first = await client.responses.create(**asked, input="What time is it?")
+    body: Any = {"model": "m", "tools": FLAT, "instructions": "Be brief."}
+    first = await client.responses.create(**body, input="What time is it?")
     (call,) = [item for item in first.output if item.type == "function_call"]
     output = {"type": "function_call_output", "call_id": call.call_id, "output": "12:00"}
-    await client.responses.create(**asked, input=[output], previous_response_id=first.id)
+    await client.responses.create(**body, input=[output], previous_response_id=first.id)
     engine._next = 1  # type: ignore[attr-defined]  # the same reply again
     kept: Any = [{"role": "user", "content": "What time is it?"}, *(item.to_dict() for item in first.output), output]
-    await client.responses.create(**asked, input=kept, store=False)
+    await client.responses.create(**body, input=kept, store=False)
     again, before = engine.asked[2].prompt, engine.asked[1].prompt
     assert again == replace(before, session=again.session)
 
@@ -226,7 +226,7 @@ async def test_the_servers_own_tools_run_unseen() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "field"),
+    ("fields", "field"),
     [
         ({"input": [{"role": "nobody", "content": "hi"}]}, "input.0.role"),
         ({"input": "hi", "truncation": "auto"}, "truncation"),
@@ -237,10 +237,10 @@ async def test_the_servers_own_tools_run_unseen() -> None:
         ),
     ],
 )
-async def test_a_malformed_request_is_told_which_field_is_wrong(given: Any, field: str) -> None:
+async def test_a_malformed_request_is_told_which_field_is_wrong(fields: Any, field: str) -> None:
     client, _ = scripted("Hello.")
     with pytest.raises(openai.BadRequestError) as refused:
-        await client.responses.create(model="m", **given)
+        await client.responses.create(model="m", **fields)
     assert refused.value.param == field
 
 
@@ -263,14 +263,14 @@ async def test_a_conversation_goes_on_after_the_server_was_killed(tmp_path: Path
 async def test_a_real_model_calls_when_it_must_and_goes_on_from_there(small: LocalModel) -> None:
     client = client_of(app_of(small))
     flat: Any = [{"type": "function", **tool["function"]} for tool in TIMER]
-    asked: Any = {"model": "m", "tools": flat, "parallel_tool_calls": False}
-    async with client.responses.stream(**asked, input="Tea, please.", tool_choice="required") as stream:
+    body: Any = {"model": "m", "tools": flat, "parallel_tool_calls": False}
+    async with client.responses.stream(**body, input="Tea, please.", tool_choice="required") as stream:
         first = await stream.get_final_response()
     ((name, arguments),) = said_and_called(first)[1]
     assert name == "set_timer"
     assert 1 <= arguments["minutes"] <= 60
     output: Any = [{"type": "function_call_output", "call_id": cast(Any, first.output[-1]).call_id, "output": "the timer is set"}]
-    second = await client.responses.create(**asked, input=output, previous_response_id=first.id, max_output_tokens=4)
+    second = await client.responses.create(**body, input=output, previous_response_id=first.id, max_output_tokens=4)
     assert second.usage is not None
     assert first.usage is not None
     assert second.usage.input_tokens > first.usage.input_tokens

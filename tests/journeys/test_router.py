@@ -137,8 +137,8 @@ def test_models_of_several_kinds_behind_one_server(serve: Callable[..., Serving]
 def test_an_upstream_that_is_away_is_an_error_for_who_asks_it_and_for_nobody_else(serve: Callable[..., Serving]) -> None:
     pytest.importorskip("aiohttp")
     server = serve("--model", "here=scripted:Hello", "--model", "away=completions:llama-server+http://127.0.0.1:9")
-    asked = {"model": "away", "messages": HI}
-    refused = httpx2.post(f"{server.url}/v1/chat/completions", json=asked, timeout=30)
+    body = {"model": "away", "messages": HI}
+    refused = httpx2.post(f"{server.url}/v1/chat/completions", json=body, timeout=30)
     assert refused.status_code == 503 and "127.0.0.1:9" in refused.json()["error"]["message"]
     assert server.ask("here") == "here"
     health = httpx2.get(f"{server.url}/health").json()

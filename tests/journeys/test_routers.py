@@ -111,19 +111,19 @@ def wait_until_it_answers(url: str, process: "subprocess.Popen[bytes]", log: Pat
 
 @pytest.fixture
 def replicas() -> Iterator[tuple[list[Replica], list[str]]]:
-    made = [Replica() for _ in range(REPLICAS)]
+    started = [Replica() for _ in range(REPLICAS)]
     with ExitStack() as stack:
-        yield made, [stack.enter_context(served_apart(item.app())) for item in made]
+        yield started, [stack.enter_context(served_apart(item.app())) for item in started]
 
 
 def placed(replicas: list[Replica]) -> dict[str, set[int]]:
     """The replicas by the conversations they were asked in."""
-    found = defaultdict[str, set[int]](set)
+    replicas_by_key = defaultdict[str, set[int]](set)
     for number, replica in enumerate(replicas):
         for conversation in replica.conversations:
-            found[conversation].add(number)
-    found.pop("are you there?", None)
-    return found
+            replicas_by_key[conversation].add(number)
+    replicas_by_key.pop("are you there?", None)
+    return replicas_by_key
 
 
 def are_well_placed(conversations: dict[str, set[int]]) -> bool:
@@ -143,22 +143,22 @@ async def converse(client: httpx2.AsyncClient, path: str, conversation: int) -> 
 async def test_each_conversation_stays_with_one_replica(
     router: str, replicas: tuple[list[Replica], list[str]], tmp_path: Path
 ) -> None:
-    made, urls = replicas
+    servers, urls = replicas
     with running(router, urls, tmp_path) as url:
         async with httpx2.AsyncClient(timeout=60) as client:
             await asyncio.gather(*(converse(client, f"{url}/chat/completions", number) for number in range(CONVERSATIONS)))
-            assert not are_well_placed(placed(made))  # without us, they wander, or all go to one replica
-            for item in made:
+            assert not are_well_placed(placed(servers))  # without us, they wander, or all go to one replica
+            for item in servers:
                 item.conversations.clear()
             models = [open_model(f"{url}#m") for _ in range(2)]
             async with served(create_app({"m": models[0]})) as first, served(create_app({"m": models[1]})) as second:
                 for number in range(CONVERSATIONS):
                     await converse(client, f"{(first, second)[number % 2]}/v1/chat/completions", number)
-                here = placed(made)
+                here = placed(servers)
                 for number in range(CONVERSATIONS):  # through the other gateway: it is the same conversation there
                     await converse(client, f"{(second, first)[number % 2]}/v1/chat/completions", number)
             for model in models:
                 await model.close()
     assert len(here) == CONVERSATIONS
     assert are_well_placed(here)
-    assert placed(made) == here
+    assert placed(servers) == here

@@ -62,10 +62,10 @@ def test_a_model_is_described_by_its_weights(llama: ollama.Client):
         assert (item.details.format, item.details.family, item.details.quantization_level) == ("gguf", "llama", "Q4_1")
         assert item.details.parameter_size == "135M"
     assert running.context_length == 512
-    shown = llama.show("small")
-    assert shown.modelinfo is not None
-    assert shown.modelinfo["llama.context_length"] == 512
-    assert shown.modelinfo["general.parameter_count"] == 134515008
+    model_card = llama.show("small")
+    assert model_card.modelinfo is not None
+    assert model_card.modelinfo["llama.context_length"] == 512
+    assert model_card.modelinfo["general.parameter_count"] == 134515008
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -114,10 +114,10 @@ def test_a_prefilled_answer_is_held_to_its_schema_from_its_beginning(gpt: openai
     def answer(begun: str) -> str:
         messages = [{"role": "user", "content": "A city?"}, {"role": "assistant", "content": begun}]
         options = {"continue_final_message": True}
-        said = gpt.chat.completions.create(
+        completion = gpt.chat.completions.create(
             model="small", messages=messages, response_format=wanted, max_tokens=40, extra_body=options
         )
-        return begun + (said.choices[0].message.content or "")
+        return begun + (completion.choices[0].message.content or "")
 
     assert json.loads(answer('{"city": "R'))["city"] == "Rome"
     with pytest.raises(openai.BadRequestError, match="beginning of the answer"):

@@ -58,17 +58,17 @@ class Talk:
             self.approved.append((waiting["name"], waiting["arguments"]))
             called.append(waiting["name"])
             answer = posted(f"{self._server}/v1/approvals/{waiting['id']}", {"approve": True})
-        said = json.dumps(answer) if "choices" not in answer else answer["choices"][0]["message"]["content"]
-        self._messages.append({"role": "assistant", "content": said})
-        return said, called
+        content = json.dumps(answer) if "choices" not in answer else answer["choices"][0]["message"]["content"]
+        self._messages.append({"role": "assistant", "content": content})
+        return content, called
 
 
 def test_a_greeting_a_question_and_an_order_are_answered_rightly(server: str):
     talk = Talk(server)
-    said, called = talk.say("Hello, how are you?")
-    assert not called and said.strip() and not LIKE_A_CALL.search(said)
-    said, called = talk.say("When does the bakery open?")
-    assert called == ["opening_hours"] and re.search(r"\b6\b|\bsix\b", said), said
+    text, called = talk.say("Hello, how are you?")
+    assert not called and text.strip() and not LIKE_A_CALL.search(text)
+    text, called = talk.say("When does the bakery open?")
+    assert called == ["opening_hours"] and re.search(r"\b6\b|\bsix\b", text), text
     _, called = talk.say("Order two loaves at the bakery.")
     assert called == ["order"]
     [(_, arguments)] = talk.approved
@@ -89,6 +89,6 @@ def test_beside_a_weather_tool_only_the_weather_is_asked_for(server: str, questi
     function = {"name": "get_weather", "description": "The weather in a city.", "parameters": parameters}
     body = {"messages": [{"role": "user", "content": question}], "tools": [{"type": "function", "function": function}]}
     message = posted(f"{server}/v1/chat/completions", body)["choices"][0]["message"]
-    made = [json.loads(call["function"]["arguments"])["city"] for call in message.get("tool_calls") or []]
-    assert [city.split(",")[0] for city in made] == calls
+    cities = [json.loads(call["function"]["arguments"])["city"] for call in message.get("tool_calls") or []]
+    assert [city.split(",")[0] for city in cities] == calls
     assert calls or not LIKE_A_CALL.search(message["content"])

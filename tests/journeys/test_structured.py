@@ -38,13 +38,13 @@ class Drawing(BaseModel):
 
 
 async def test_the_parse_helper_gets_its_own_type():
-    said = {"title": "A", "points": [{"x": 1, "label": "near"}], "note": None}
-    client = client_of(app_of(scripted_model(HERMES, json.dumps(said), 3)))
+    value = {"title": "A", "points": [{"x": 1, "label": "near"}], "note": None}
+    client = client_of(app_of(scripted_model(HERMES, json.dumps(value), 3)))
     answer = await client.chat.completions.parse(model="m", messages=HI, response_format=Drawing)
-    assert answer.choices[0].message.parsed == Drawing.model_validate(said)
+    assert answer.choices[0].message.parsed == Drawing.model_validate(value)
     async with client.chat.completions.stream(model="m", messages=HI, response_format=Drawing) as stream:
         final = await stream.get_final_completion()
-    assert final.choices[0].message.parsed == Drawing.model_validate(said)
+    assert final.choices[0].message.parsed == Drawing.model_validate(value)
 
 
 async def test_what_was_only_checked_afterwards_is_told_beside_the_answer():
@@ -83,11 +83,11 @@ async def test_two_constraints_on_one_answer_are_refused_and_both_are_named():
 async def test_a_policy_travels_as_a_field_of_its_own():
     local, engine = model('<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n</tool_call>', "Mild.")
     client = client_of(app_of(local))
-    asked: Any = {"model": "m", "tools": CITY, "extra_body": {"tool_choice_policy": "required_first_hop"}}
-    first = (await client.chat.completions.create(messages=HI, **asked)).choices[0].message
+    body: Any = {"model": "m", "tools": CITY, "extra_body": {"tool_choice_policy": "required_first_hop"}}
+    first = (await client.chat.completions.create(messages=HI, **body)).choices[0].message
     call = (first.tool_calls or [])[0]
     history: Any = [*HI, first.model_dump(), {"role": "tool", "tool_call_id": call.id, "content": "18 °C"}]
-    await client.chat.completions.create(messages=history, **asked)
+    await client.chat.completions.create(messages=history, **body)
     assert [request.grammar is not None for request in engine.asked] == [True, False]
 
 
@@ -181,8 +181,8 @@ async def test_the_real_client_gets_what_it_asked_of_a_real_model(client: AsyncO
         pieces.append(chunk.choices[0].delta.content or "")
     assert len([piece for piece in pieces if piece]) > 5
     assert validate(PERSON, json.loads("".join(pieces))) == []
-    one = await client.chat.completions.create(extra_body={"structured_outputs": {"choice": ["tea", "coffee"]}}, **ask)
-    assert one.choices[0].message.content in ("tea", "coffee")
+    chosen = await client.chat.completions.create(extra_body={"structured_outputs": {"choice": ["tea", "coffee"]}}, **ask)
+    assert chosen.choices[0].message.content in ("tea", "coffee")
 
 
 @pytest.mark.weights
@@ -204,8 +204,8 @@ async def test_with_tools_a_real_model_calls_or_answers_and_both_are_valid(clien
 
 
 @pytest.mark.weights
-@pytest.mark.parametrize("given", [{"guided_grammar": "start: nowhere"}, {"guided_regex": "(a"}])
+@pytest.mark.parametrize("fields", [{"guided_grammar": "start: nowhere"}, {"guided_regex": "(a"}])
 @pytest.mark.parametrize("stream", [True, False])
-async def test_a_grammar_that_does_not_compile_is_a_bad_request(client: AsyncOpenAI, given: Any, stream: bool):
+async def test_a_grammar_that_does_not_compile_is_a_bad_request(client: AsyncOpenAI, fields: Any, stream: bool):
     with pytest.raises(openai.BadRequestError, match="does not compile"):
-        await client.chat.completions.create(model="m", messages=HI, extra_body=given, stream=stream)
+        await client.chat.completions.create(model="m", messages=HI, extra_body=fields, stream=stream)

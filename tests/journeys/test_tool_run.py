@@ -42,7 +42,7 @@ async def test_a_question_leads_to_calls_their_results_and_an_answer(format: str
     assert isinstance(ended, TurnEnded)
     assert [message.role for message in ended.messages] == ["assistant", "tool", "tool", "assistant"]
 
-    first, second = (asked.prompt.text for asked in engine.asked)
+    first, second = (request.prompt.text for request in engine.asked)
     assert "weather" in first
     assert ASKED.messages[0].content in first
     assert "celsius" not in first

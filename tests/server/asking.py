@@ -40,9 +40,9 @@ def says(*pieces: str) -> list[ModelEvent | Exception | float]:
     return [*map(Text, pieces), Stopped("stop", Usage(7, 3, 2, 1))]
 
 
-def calls(*made: Call) -> list[ModelEvent | Exception | float]:
+def calls(*made_calls: Call) -> list[ModelEvent | Exception | float]:
     events: list[ModelEvent | Exception | float] = []
-    for index, call in enumerate(made):
+    for index, call in enumerate(made_calls):
         middle = len(call.text) // 2
         events += [CallStarted(index, call.name, call.id)]
         events += [CallArguments(index, piece) for piece in (call.text[:middle], call.text[middle:])]

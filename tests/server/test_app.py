@@ -125,14 +125,14 @@ async def test_usage_comes_in_the_stream_only_when_asked_for():
 async def test_without_tools_of_its_own_a_request_sees_one_seamless_answer(stream: bool):
     first = [Text("One moment."), *calls(BONN)]
     model = FakeModel(first, calls(KOELN), says("Sun", " everywhere."))
-    asked = client(model, tools=Functions(weather)).chat.completions
+    completions = client(model, tools=Functions(weather)).chat.completions
     if stream:
-        chunks = [chunk async for chunk in await asked.create(model="m", messages=HI, stream=True)]
+        chunks = [chunk async for chunk in await completions.create(model="m", messages=HI, stream=True)]
         text = "".join(chunk.choices[0].delta.content or "" for chunk in chunks)
         assert not any(chunk.choices[0].delta.tool_calls for chunk in chunks)
         reasons = [chunk.choices[0].finish_reason for chunk in chunks if chunk.choices[0].finish_reason]
     else:
-        answer = await asked.create(model="m", messages=HI)
+        answer = await completions.create(model="m", messages=HI)
         text, reasons = answer.choices[0].message.content or "", [answer.choices[0].finish_reason]
         assert answer.usage is not None
         assert answer.usage.prompt_tokens == 21
@@ -252,6 +252,6 @@ async def test_every_chunk_of_text_is_written_alike_whatever_is_in_it() -> None:
     async with http(create_app({"m": FakeModel(says(*pieces))})) as asking:
         raw = await asking.post("/v1/chat/completions", json={"model": "m", "messages": HI, "stream": True})
     chunks = [json.loads(frame.data) for frame in FrameReader().feed(raw.content) if frame.data != DONE]
-    said = [chunk for chunk in chunks if chunk["choices"][0]["delta"].get("content")]
-    assert [chunk["choices"][0]["delta"].pop("content") for chunk in said] == [piece for piece in pieces if piece]
-    assert all(chunk == said[0] for chunk in said)
+    text_chunks = [chunk for chunk in chunks if chunk["choices"][0]["delta"].get("content")]
+    assert [chunk["choices"][0]["delta"].pop("content") for chunk in text_chunks] == [piece for piece in pieces if piece]
+    assert all(chunk == text_chunks[0] for chunk in text_chunks)

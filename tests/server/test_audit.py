@@ -38,9 +38,9 @@ async def entries(settings: Settings, query: str = "") -> list[Json]:
     model = FakeModel(calls(Call("look", {"where": "here"}, "c1")), calls(Call("pay", {"euros": 5}, "c2")), says("Done."))
     async with http(create_app({"m": model}, tools=desk(), settings=settings)) as client:
         body = {"model": "m", "messages": HI, "session_id": "talk"}
-        said = (await client.post("/v1/chat/completions", json=body, headers={"x-request-id": "req-1"})).json()
-        (asked,) = said["callsmith"]["approvals"]
-        await client.post(f"/v1/approvals/{asked['id']}", json={"approve": True}, headers={"x-request-id": "req-2"})
+        answer = (await client.post("/v1/chat/completions", json=body, headers={"x-request-id": "req-1"})).json()
+        (question,) = answer["callsmith"]["approvals"]
+        await client.post(f"/v1/approvals/{question['id']}", json={"approve": True}, headers={"x-request-id": "req-2"})
         return (await client.get(f"/v1/audit{query}")).json()["data"]
 
 

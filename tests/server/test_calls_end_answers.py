@@ -135,18 +135,18 @@ async def test_who_runs_a_call_with_a_real_server_of_tools(sent: bool, own: bool
     model, engine = model_of(first, "It rains.")
     async with the_desk() as host:
         body = await answered(create_app({"m": model}, mcp=host if own else None), api, stream=stream, tools=sent)
-        said, prompts = text_of(api, body), [request.prompt.text for request in engine.asked]
+        text, prompts = text_of(api, body), [request.prompt.text for request in engine.asked]
         if sent:  # outside, whether there are servers or not
-            assert (said.strip(), len(prompts)) == ("Let me see.", 1)
+            assert (text.strip(), len(prompts)) == ("Let me see.", 1)
             assert "Bonn" in body and '"pid"' not in prompts[0]
         elif own:  # inside: paused, run, resumed
-            assert (said.split(), len(prompts)) == (["Let", "me", "see.", "It", "rains."], 2)
+            assert (text.split(), len(prompts)) == (["Let", "me", "see.", "It", "rains."], 2)
             ran = re.search(r"<tool_response>\s*(\d+)", prompts[1])
             assert ran and alive(int(ran[1])), "the tool ran in the server's process"
             assert prompts[1].startswith(prompts[0]) and "sunny" not in prompts[1]
             assert "pid" not in body
         else:  # nothing is a call
-            assert (said, len(prompts)) == (first, 1)
+            assert (text, len(prompts)) == (first, 1)
 
 
 @pytest.mark.req("R113")
@@ -202,8 +202,8 @@ TALKED_TO = [
 async def test_a_real_model_that_talks_on_is_stopped(small: LocalModel, api: str, stream: bool) -> None:
     history: list[Any] = []
     for city, weather in (("Rome", "sunny"), ("Oslo", "cold"), ("Bonn", "wet")):  # what it has seen, it does again
-        shown = f"{write(small.format, [Call('weather', {'city': city})])}\nIt is {weather} there."
-        history += [{"role": "user", "content": f"Weather in {city}?"}, {"role": "assistant", "content": shown}]
+        example = f"{write(small.format, [Call('weather', {'city': city})])}\nIt is {weather} there."
+        history += [{"role": "user", "content": f"Weather in {city}?"}, {"role": "assistant", "content": example}]
     history.append({"role": "user", "content": "Weather in Paris?"})
     body = asked(api, stream=stream, tools=True) | {"input" if api == "responses" else "messages": history}
     body |= {"options": {"temperature": 0}} if api == "ollama" else {"temperature": 0}

@@ -31,8 +31,8 @@ async def test_page_and_phone_are_served_what_asks_and_the_tools_it_may_use():
         assert page.headers["content-type"].startswith("text/html")
         assert '<meta name="viewport" content="width=device-width' in page.text
         assert [entry["name"] for entry in (await client.get("/v1/tools")).json()["data"]] == ["find_neighbour"]
-        said = await client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "Wer ist da?"}]})
-    assert said.json()["choices"][0]["message"]["content"] == "Ann and Bob."
+        answer = await client.post("/v1/chat/completions", json={"messages": [{"role": "user", "content": "Wer ist da?"}]})
+    assert answer.json()["choices"][0]["message"]["content"] == "Ann and Bob."
 
 
 @pytest.mark.req("R211")

@@ -60,9 +60,9 @@ def results(model: FakeModel) -> list[str]:
 async def test_the_result_of_a_job_comes_with_the_next_request_of_the_session():
     studio, model = Studio(), StrictFakeModel(calls(DRAW), says("I am drawing."), says("Soon."), says("Here."), says("Yes."))
     async with http(create_app({"m": model}, tools=studio.tools)) as client:
-        said = await ask(client, session_id="talk")
+        answer = await ask(client, session_id="talk")
         (job,) = (await client.get("/v1/jobs")).json()["data"]
-        assert said == f"I am drawing.\n\n(draw goes on in the background: {job['id']}.)"
+        assert answer == f"I am drawing.\n\n(draw goes on in the background: {job['id']}.)"
         assert (job["status"], job["tool"], job["arguments"], job["session_id"]) == ("running", "draw", {"what": "a cat"}, "talk")
         assert job["progress"] == {"text": "drawing", "current": 1, "total": 2}
         assert await ask(client, session_id="talk") == "Soon."
@@ -87,11 +87,11 @@ async def test_without_a_session_the_id_in_the_history_is_enough_in_every_dialec
         studio, model = Studio(), StrictFakeModel(calls(DRAW), says("I am drawing."), says("Here."))
         async with http(create_app({"m": model}, tools=studio.tools)) as client:
             more = {"model": "m", "max_tokens": 100, "stream": False}
-            said = read((await client.post(path, json={"messages": HI, **more})).json())
-            (id,) = JOB_ID.findall(said)
+            answer = read((await client.post(path, json={"messages": HI, **more})).json())
+            (id,) = JOB_ID.findall(answer)
             studio.done.set()
             await ended(client, id)
-            history = [*HI, {"role": "assistant", "content": said}, {"role": "user", "content": "And?"}]
+            history = [*HI, {"role": "assistant", "content": answer}, {"role": "user", "content": "And?"}]
             assert read((await client.post(path, json={"messages": history, **more})).json()) == "Here."
             assert [result.startswith("a cat.png") for result in results(model)] == [True]
 
@@ -126,11 +126,11 @@ async def test_a_job_beside_calls_of_the_client_is_put_back_into_what_it_sends_n
         (job,) = (await client.get("/v1/jobs")).json()["data"]
         await ended(client, job["id"])
         await go_on(await go_on(history))
-    asked = model.asked[-1].messages
-    assert [[call.name for call in message.calls] for message in asked if message.calls] == [
+    sent_messages = model.asked[-1].messages
+    assert [[call.name for call in message.calls] for message in sent_messages if message.calls] == [
         ["draw", "weather"], ["job_result"], ["weather"],
     ]  # fmt: skip
-    assert [message.call_id for message in asked if message.role == "tool"][2] == f"result_of_{job['id']}"
+    assert [message.call_id for message in sent_messages if message.role == "tool"][2] == f"result_of_{job['id']}"
 
 
 async def test_progress_can_be_followed_and_a_job_be_cancelled():

@@ -42,10 +42,8 @@ async def pay(euros: int) -> str:
 
 
 async def chunks_of(model: FakeModel, extra: dict[str, Any], **options: Any) -> list[ChatCompletionChunk]:
-    asked: Any = {"tools": options.pop("sent")} if "sent" in options else {}
-    stream = await client(model, **options).chat.completions.create(
-        model="m", messages=HI, stream=True, extra_body=extra, **asked
-    )
+    body: Any = {"tools": options.pop("sent")} if "sent" in options else {}
+    stream = await client(model, **options).chat.completions.create(model="m", messages=HI, stream=True, extra_body=extra, **body)
     return [chunk async for chunk in stream]
 
 
@@ -81,13 +79,13 @@ def reason_of(chunks: Sequence[ChatCompletionChunk]) -> list[str]:
 async def test_who_runs_a_call(sent: bool, own: bool, reason: str, offered: list[str], stream: bool):
     first = calls(BONN) if sent else calls(TIME) if own else says("a </tool_call> b")
     model = FakeModel(first, says("It is noon."))
-    asked = client(model, tools=Functions(clock) if own else None).chat.completions
+    completions = client(model, tools=Functions(clock) if own else None).chat.completions
     arguments: Any = {"model": "m", "messages": HI, **({"tools": [WEATHER]} if sent else {})}
     if stream:
-        chunks = [chunk async for chunk in await asked.create(stream=True, **arguments)]
+        chunks = [chunk async for chunk in await completions.create(stream=True, **arguments)]
         reasons, text = reason_of(chunks), text_of(chunks)
     else:
-        answer = await asked.create(**arguments)
+        answer = await completions.create(**arguments)
         reasons, text = [answer.choices[0].finish_reason], answer.choices[0].message.content or ""
     assert reasons == [reason]
     assert text == ("" if sent else "It is noon." if own else "a </tool_call> b")
@@ -109,15 +107,15 @@ async def test_a_run_inside_goes_on_from_the_same_conversation_until_the_answer(
 @pytest.mark.parametrize("stream", [False, True])
 async def test_a_thought_stays_one_where_the_server_runs_the_calls(stream: bool):
     model = FakeModel([Thought("Let me "), *calls(TIME)], [Thought("see."), *says("Noon.")])
-    asked = client(model, tools=Functions(clock)).chat.completions
+    completions = client(model, tools=Functions(clock)).chat.completions
     if stream:
-        deltas = [chunk.choices[0].delta async for chunk in await asked.create(model="m", messages=HI, stream=True)]
-        said = "".join(delta.content or "" for delta in deltas)
+        deltas = [chunk.choices[0].delta async for chunk in await completions.create(model="m", messages=HI, stream=True)]
+        text = "".join(delta.content or "" for delta in deltas)
         thought = "".join(getattr(delta, "reasoning_content", None) or "" for delta in deltas)
     else:
-        message: Any = (await asked.create(model="m", messages=HI)).choices[0].message
-        said, thought = message.content, message.reasoning_content
-    assert (said, thought) == ("Noon.", "Let me see.")
+        message: Any = (await completions.create(model="m", messages=HI)).choices[0].message
+        text, thought = message.content, message.reasoning_content
+    assert (text, thought) == ("Noon.", "Let me see.")
 
 
 # Events
@@ -137,15 +135,15 @@ async def test_what_the_tools_did_is_told_only_to_whoever_asks():
 
 
 async def test_events_are_in_a_whole_answer_too():
-    asked = client(FakeModel(calls(Call("clock", {}, "t1")), says("Hm.")), tools=Functions(clock)).chat.completions
-    answer: Any = await asked.create(model="m", messages=HI, extra_body=EVENTS)
+    completions = client(FakeModel(calls(Call("clock", {}, "t1")), says("Hm.")), tools=Functions(clock)).chat.completions
+    answer: Any = await completions.create(model="m", messages=HI, extra_body=EVENTS)
     (event,) = answer.callsmith["events"]
     assert (event["event"], event["ok"], event["code"]) == ("tool_finished", False, "bad_request")
 
 
 async def test_the_streaming_helper_of_the_client_takes_events():
-    asked = client(FakeModel(calls(TIME), says("No", "on.")), tools=Functions(clock)).chat.completions
-    async with asked.stream(model="m", messages=HI, extra_body=EVENTS) as stream:
+    completions = client(FakeModel(calls(TIME), says("No", "on.")), tools=Functions(clock)).chat.completions
+    async with completions.stream(model="m", messages=HI, extra_body=EVENTS) as stream:
         final = await stream.get_final_completion()
     assert final.choices[0].message.content == "Noon."
 
@@ -248,8 +246,8 @@ async def test_what_ran_on_the_server_is_still_known_when_the_client_comes_back(
     back: Any = [*HI, first.model_dump(exclude_none=True), {"role": "tool", "tool_call_id": "c1", "content": "sun"}]
     answer = await asking.create(messages=back, **arguments)
     assert answer.choices[0].message.content == "Sunny noon."
-    _, said, *results = model.asked[1].messages
-    assert [call.name for call in said.calls] == ["clock", "weather"]
+    _, turn, *results = model.asked[1].messages
+    assert [call.name for call in turn.calls] == ["clock", "weather"]
     assert [(message.call_id, message.content) for message in results] == [("t1", "noon CET"), ("c1", "sun")]
     elsewhere: Any = [{"role": "user", "content": "other"}, *back[1:]]  # the same ids in another conversation
     await asking.create(messages=elsewhere, **arguments)

@@ -155,14 +155,14 @@ async def test_pieces_are_sent_as_they_come():
             yield Text("b")
             yield Stopped("stop")
 
-    said = ""
+    text = ""
     async with listening(Patient()) as url, asyncio.timeout(60):
         asking = AsyncOpenAI(base_url=f"{url}/v1", api_key="-", max_retries=0)
         async for chunk in await asking.chat.completions.create(model="m", messages=HI, stream=True):
-            said += (chunk.choices[0].delta.content if chunk.choices else "") or ""
-            if said:
+            text += (chunk.choices[0].delta.content if chunk.choices else "") or ""
+            if text:
                 heard.set()
-    assert said == "ab"
+    assert text == "ab"
 
 
 async def test_many_requests_at_once_are_answered_each_with_its_own():
@@ -200,8 +200,8 @@ async def test_a_call_that_would_have_to_be_confirmed_is_not_run_and_that_is_sai
 
 async def test_a_run_that_used_up_its_tokens_ends_like_an_answer_that_was_too_long():
     settings = Settings(limits=Limits(tokens=5))
-    asked = client(FakeModel(calls(BONN), says("never")), tools=Functions(weather), settings=settings)
-    answer = await asked.chat.completions.create(model="m", messages=HI)
+    sdk = client(FakeModel(calls(BONN), says("never")), tools=Functions(weather), settings=settings)
+    answer = await sdk.chat.completions.create(model="m", messages=HI)
     assert answer.choices[0].finish_reason == "length"
 
 

@@ -54,8 +54,8 @@ class Served:
 
 async def test_models_are_asked_by_name_alias_and_pattern_in_every_dialect():
     served = Served()
-    asked = [await served.ask(name) for name in ("big", "small", "fast", "claude-sonnet-5", "", "default")]
-    assert asked == [f"{name}: I am {name}." for name in ("big", "small", "small", "big", "big", "big")]
+    answers = [await served.ask(name) for name in ("big", "small", "fast", "claude-sonnet-5", "", "default")]
+    assert answers == [f"{name}: I am {name}." for name in ("big", "small", "small", "big", "big", "big")]
     message = await served.anthropic.messages.create(model="claude-opus-5", max_tokens=9, messages=HI)
     assert (message.model, message.content[0].text) == ("big", "I am big.")  # pyright: ignore
     assert (await served.ollama.chat("fast:latest", HI)).message.content == "I am small."
@@ -116,8 +116,8 @@ async def test_models_are_listed_with_what_they_can_do_and_none_is_loaded_for_th
     assert listed["big"]["max_model_len"] == 4096
     assert listed["big"]["callsmith"] == {"format": "hermes", "tools": True, "thinking": True, "loaded": False}
     assert listed["fast"]["callsmith"]["alias_of"] == "small"
-    one = await served.openai.models.retrieve("claude-something")
-    assert one.id == "big"
+    retrieved = await served.openai.models.retrieve("claude-something")
+    assert retrieved.id == "big"
     theirs = {model.id: model async for model in served.anthropic.models.list()}
     assert list(theirs) == list(listed) and theirs["claude-local"].display_name == "claude-local (big)"
     capabilities = theirs["big"].capabilities
@@ -269,10 +269,10 @@ async def test_a_stream_is_finished_although_the_model_is_to_go():
     served = Served()
     served.openers["big"].answers = ([Text("one "), 0.05, Text("two"), Stopped("stop")],)
     stream = await served.openai.chat.completions.create(model="big", messages=HI, stream=True)
-    said = [(await anext(stream)).choices[0].delta.content]
+    pieces = [(await anext(stream)).choices[0].delta.content]
     assert (await served.ollama.generate("big", keep_alive=0)).done_reason == "unload"
     assert served.states[0] == "loaded"
-    said += [chunk.choices[0].delta.content async for chunk in stream]
-    assert "".join(filter(None, said)) == "one two"
+    pieces += [chunk.choices[0].delta.content async for chunk in stream]
+    assert "".join(filter(None, pieces)) == "one two"
     await asyncio.sleep(0.01)
     assert served.states[0] == "unloaded" and not served.openers["big"].opened[0].cut_off

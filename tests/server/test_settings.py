@@ -213,9 +213,9 @@ def test_the_password_of_a_database_is_not_shown():
         "postgresql://me:a/b@se@cret@db/x",
         "postgres://db/x?user=me&password=se%20cret&sslmode=require",
     ):
-        shown = write_settings(merge_settings(SettingsSource("--store", {"server.store": url})))
-        assert "cret" not in shown
-        assert "***" in shown
+        text = write_settings(merge_settings(SettingsSource("--store", {"server.store": url})))
+        assert "cret" not in text
+        assert "***" in text
     assert 'store = "a:b@c.db"' in write_settings(merge_settings(SettingsSource("--store", {"server.store": "a:b@c.db"})))
 
 

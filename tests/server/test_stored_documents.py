@@ -163,8 +163,8 @@ def test_an_approval_is_written_in_the_layout_of_version_1():
 
 
 async def test_what_a_paused_run_was_told_about_earlier_calls_is_not_stored():
-    said = ToolOptions("mixed", approvals=("a1",), wait_for_approval=True, shows_tool_items=True)
-    run = PausedRun("run_1", "qwen", Request((Message.user("Hi"),)), said, SAVED, 2)
+    options = ToolOptions("mixed", approvals=("a1",), wait_for_approval=True, shows_tool_items=True)
+    run = PausedRun("run_1", "qwen", Request((Message.user("Hi"),)), options, SAVED, 2)
     approvals = Approvals(SqliteStore())
     await approvals.write(run)
     assert await approvals.paused("run_1") == PausedRun("run_1", "qwen", Request(()), ToolOptions("mixed"), SAVED, 2, version=1)

@@ -100,7 +100,7 @@ async def test_a_call_that_cannot_be_read_is_asked_for_again_constrained(api: st
     engine = Scripted([f"Let me see.{BROKEN}", write(HERMES, [BONN])])
     model = LocalModel(engine, HERMES, Template(CHATML))
     body = await answered(create_app({"m": model}), api, stream=stream, tools=True)
-    assert [asked.grammar is None for asked in engine.asked] == [True, False]
+    assert [request.grammar is None for request in engine.asked] == [True, False]
     assert engine.asked[1].grammar and not engine.asked[1].grammar.triggers, "nothing but a call can be written"
     assert (text_of(api, body), "Bonn" in body, "<tool_call>" in body) == ("Let me see.", True, False)
 

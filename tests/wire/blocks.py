@@ -51,7 +51,7 @@ def far_result(call_id: str, content: Any, **more: Any) -> dict[str, Any]:
 
 def sent_of(events: Sequence[ModelEvent | ToolEvent], heading: MessagesHeading = HEADING) -> list[dict[str, Any]]:
     writer = EventWriter(heading)
-    return [one for event in events for one in writer.write(event)] + writer.close()
+    return [sent_event for event in events for sent_event in writer.write(event)] + writer.close()
 
 
 def events_of(sent: list[Any]) -> list[ModelEvent]:

@@ -30,13 +30,13 @@ NAMES = ("note", "now")
 
 def body_of(dialect: str, limit: int) -> tuple[str, dict[str, Any]]:
     """Where and what is asked in this dialect."""
-    asked: dict[str, Any] = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+    body: dict[str, Any] = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
     functions = [{"name": name, "parameters": PARAMETERS if name == "note" else {"type": "object"}} for name in NAMES]
     wrapped = [{"type": "function", "function": function} for function in functions]
     match dialect:
         case "chat":
             return "/v1/chat/completions", {
-                **asked, "tools": wrapped, "max_tokens": limit, "stream_options": {"include_usage": True}
+                **body, "tools": wrapped, "max_tokens": limit, "stream_options": {"include_usage": True}
             }  # fmt: skip
         case "responses":
             tools = [{"type": "function", **function} for function in functions]
@@ -45,9 +45,9 @@ def body_of(dialect: str, limit: int) -> tuple[str, dict[str, Any]]:
             }  # fmt: skip
         case "anthropic":
             tools = [{"name": function["name"], "input_schema": function["parameters"]} for function in functions]
-            return "/v1/messages", {**asked, "tools": tools, "max_tokens": limit}
+            return "/v1/messages", {**body, "tools": tools, "max_tokens": limit}
         case _:
-            return "/api/chat", {**asked, "tools": wrapped, "options": {"num_predict": limit}}
+            return "/api/chat", {**body, "tools": wrapped, "options": {"num_predict": limit}}
 
 
 async def streamed(app: Starlette, path: str, body: dict[str, Any]) -> bytes:
@@ -76,8 +76,8 @@ class Breaking(Scripted):
     async def generate(
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
-        said = [piece async for piece in super().generate(prompt, sampling, grammar)]
-        for piece in said[: max(1, len(said) // 2)]:
+        pieces = [piece async for piece in super().generate(prompt, sampling, grammar)]
+        for piece in pieces[: max(1, len(pieces) // 2)]:
             yield piece
         raise ModelError("out of memory")
 
@@ -134,8 +134,8 @@ class Notes:
 async def with_mcp(scenario: str = "") -> list[Sent]:
     """A stream with a list, a call that ran, one that failed, one that was refused, an approval, and a function of the client."""
     format = formats()["hermes"]
-    made = [Call("note", {"text": "Hello"}), Call("now"), Call("note", {}), Call("own", {"a": 1}), Call("pay", {"euros": 5})]
-    texts = [write(format, made[:3], text="Let me see."), write(format, made[3:], text="And now.")]
+    calls = [Call("note", {"text": "Hello"}), Call("now"), Call("note", {}), Call("own", {"a": 1}), Call("pay", {"euros": 5})]
+    texts = [write(format, calls[:3], text="Let me see."), write(format, calls[3:], text="And now.")]
     model = LocalModel((Breaking if scenario else Scripted)(texts, chunk=5), format, TEMPLATE)
     own = {"type": "function", "name": "own", "parameters": {"type": "object"}}
     body = {"model": "m", "stream": True, "input": "hi", "tools": [{"type": "mcp", "server_label": "notes"}, own]}

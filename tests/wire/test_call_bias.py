@@ -34,23 +34,23 @@ DECIDED = CallDecision(True, 1.3, -1.5)
 
 
 @pytest.mark.parametrize("dialect", READERS)
-@pytest.mark.parametrize(("given", "read"), [(2, 2.0), (-20, -20.0), (20.0, 20.0), (0, 0.0), (None, None)])
-def test_a_bias_is_a_number_within_its_bounds(dialect: str, given: Any, read: float | None):
-    assert READERS[dialect]({"call_bias": given}).request.call_bias == read
+@pytest.mark.parametrize(("value", "read"), [(2, 2.0), (-20, -20.0), (20.0, 20.0), (0, 0.0), (None, None)])
+def test_a_bias_is_a_number_within_its_bounds(dialect: str, value: Any, read: float | None):
+    assert READERS[dialect]({"call_bias": value}).request.call_bias == read
 
 
 @pytest.mark.parametrize("dialect", READERS)
-@pytest.mark.parametrize("given", [20.01, -21, math.nan, math.inf, -math.inf, 10**400, True, "2", [2]])
-def test_a_bias_that_is_none_is_refused_by_name(dialect: str, given: Any):
+@pytest.mark.parametrize("value", [20.01, -21, math.nan, math.inf, -math.inf, 10**400, True, "2", [2]])
+def test_a_bias_that_is_none_is_refused_by_name(dialect: str, value: Any):
     with pytest.raises(UsageError) as caught:
-        READERS[dialect]({"call_bias": given})
+        READERS[dialect]({"call_bias": value})
     assert (caught.value.field or "").endswith("call_bias")
 
 
 @given(BIASES)
 def test_a_bias_survives_the_way_over_the_bus_and_back(bias: float | None):
-    asked = Request((Message.user("hi"),), (Tool("add"),), call_bias=bias)
-    assert read_chat(json.loads(json.dumps(write_chat("m", asked)))).request.call_bias == bias
+    request = Request((Message.user("hi"),), (Tool("add"),), call_bias=bias)
+    assert read_chat(json.loads(json.dumps(write_chat("m", request)))).request.call_bias == bias
 
 
 @pytest.mark.parametrize(
@@ -74,17 +74,17 @@ def test_where_nothing_was_decided_nothing_is_told():
 
 
 @pytest.mark.parametrize(
-    ("score", "written"), [(1.2999, 1.3), (-0.001, 0.0), (math.inf, 1e6), (-math.inf, -1e6), (-7.126, -7.13)]
+    ("score", "expected"), [(1.2999, 1.3), (-0.001, 0.0), (math.inf, 1e6), (-math.inf, -1e6), (-7.126, -7.13)]
 )
-def test_scores_are_written_to_two_places_and_are_always_json(score: float, written: float):
+def test_scores_are_written_to_two_places_and_are_always_json(score: float, expected: float):
     output = write_report(Report(decision=CallDecision(False, score, score)))["callsmith"]["decision"]
-    assert output == {"calls": False, "score": written, "threshold": written}
-    assert str(output["score"]) == str(written)
+    assert output == {"calls": False, "score": expected, "threshold": expected}
+    assert str(output["score"]) == str(expected)
     json.dumps(output, allow_nan=False)
 
 
 @pytest.mark.parametrize(
-    ("asked", "left_out"),
+    ("sent_request", "left_out"),
     [
         (ASKED, ("call_bias: this API does not take it",)),
         (Request(ASKED.messages, ASKED.tools, Choice("required"), call_bias=2.0), ()),
@@ -93,7 +93,7 @@ def test_scores_are_written_to_two_places_and_are_always_json(score: float, writ
     ],
 )
 def test_a_model_of_another_server_is_not_sent_the_bias_and_that_is_told_where_it_matters(
-    asked: Request, left_out: tuple[str, ...]
+    sent_request: Request, left_out: tuple[str, ...]
 ):
-    fitted, notes = fit_request(asked, Quirks())
+    fitted, notes = fit_request(sent_request, Quirks())
     assert (fitted.call_bias, notes) == (None, left_out)

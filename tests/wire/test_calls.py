@@ -43,32 +43,32 @@ Made = list[tuple[str, str, str]]  # id, name and arguments of each call
 def in_chat(events: Sequence[ModelEvent]) -> Made:
     writer = chat.ChunkWriter(chat.ChatHeading("i", "m", 1))
     chunks = [chunk for event in events for chunk in writer.write(event)]
-    made: dict[int, list[str]] = {}
-    for delta in (one for chunk in chunks for one in chunk["choices"][0]["delta"].get("tool_calls", ())):
-        call = made.setdefault(delta["index"], [delta.get("id", ""), delta["function"].get("name", ""), ""])
+    calls: dict[int, list[str]] = {}
+    for delta in (call_delta for chunk in chunks for call_delta in chunk["choices"][0]["delta"].get("tool_calls", ())):
+        call = calls.setdefault(delta["index"], [delta.get("id", ""), delta["function"].get("name", ""), ""])
         call[2] += delta["function"]["arguments"]
-    return [(id, name, text) for id, name, text in made.values()]
+    return [(id, name, text) for id, name, text in calls.values()]
 
 
 def in_responses(events: Sequence[ModelEvent]) -> Made:
     writer = responses.EventWriter(responses.ResponsesHeading("resp_1", "m", 1))
-    made: dict[str, list[str]] = {}
-    for sent in (one for event in events for one in writer.write(event)):
+    calls: dict[str, list[str]] = {}
+    for sent in (sent_event for event in events for sent_event in writer.write(event)):
         if sent["type"] == "response.output_item.added" and sent["item"]["type"] == "function_call":
-            made[sent["item"]["id"]] = [sent["item"]["call_id"], sent["item"]["name"], ""]
+            calls[sent["item"]["id"]] = [sent["item"]["call_id"], sent["item"]["name"], ""]
         elif sent["type"] == "response.function_call_arguments.delta":
-            made[sent["item_id"]][2] += sent["delta"]
-    return [(id, name, text) for id, name, text in made.values()]
+            calls[sent["item_id"]][2] += sent["delta"]
+    return [(id, name, text) for id, name, text in calls.values()]
 
 
 def in_messages(events: Sequence[ModelEvent]) -> Made:
-    made: dict[int, list[str]] = {}
+    calls: dict[int, list[str]] = {}
     for sent in sent_of(events):
         if sent["type"] == "content_block_start" and sent["content_block"]["type"] == "tool_use":
-            made[sent["index"]] = [sent["content_block"]["id"], sent["content_block"]["name"], ""]
+            calls[sent["index"]] = [sent["content_block"]["id"], sent["content_block"]["name"], ""]
         elif sent["type"] == "content_block_delta" and sent["delta"]["type"] == "input_json_delta":
-            made[sent["index"]][2] += sent["delta"]["partial_json"]
-    return [(id, name, text) for id, name, text in made.values()]
+            calls[sent["index"]][2] += sent["delta"]["partial_json"]
+    return [(id, name, text) for id, name, text in calls.values()]
 
 
 dialects = pytest.mark.parametrize("calls_in", [in_chat, in_responses, in_messages])
@@ -89,7 +89,7 @@ def test_interleaved_calls_keep_their_own_arguments(calls_in: Callable[[Sequence
     ids=["chat", "responses", "anthropic"],
 )
 def test_interleaved_calls_are_read_back_as_they_were(writer: Any, reader: Any):
-    sent = [one for event in INTERLEAVED for one in writer.write(event)]
+    sent = [sent_event for event in INTERLEAVED for sent_event in writer.write(event)]
     read = [event for item in sent for event in reader.feed(item)] + reader.close()
     ready = [event.call for event in read if isinstance(event, CallReady)]
     assert sorted(ready, key=lambda call: call.id) == [ADD, PAY]
@@ -99,7 +99,7 @@ def test_interleaved_calls_are_read_back_as_they_were(writer: Any, reader: Any):
 @pytest.mark.parametrize("id", ["", "same"])
 def test_no_two_calls_of_an_answer_have_the_same_id(calls_in: Callable[[Sequence[ModelEvent]], Made], id: str):
     twice = [Call("add", {"a": 1}, id), Call("add", {"a": 2}, id), Call("pay", {}, id)]
-    ids = [made for made, _, _ in calls_in([CallReady(index, call) for index, call in enumerate(twice)])]
+    ids = [call_id for call_id, _, _ in calls_in([CallReady(index, call) for index, call in enumerate(twice)])]
     assert len(set(ids)) == 3
     assert all(ids)
 

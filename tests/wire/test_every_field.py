@@ -41,7 +41,7 @@ class RequestType:
 
 
 def _fields(*types: Any) -> frozenset[str]:
-    return frozenset(name for one in types for name in get_type_hints(one))
+    return frozenset(name for request_type in types for name in get_type_hints(request_type))
 
 
 def _read_response(body: Any) -> Any:
@@ -283,7 +283,7 @@ TYPES = {
         {},
     ),
 }
-FIELDS = [(kind, field) for kind, one in TYPES.items() for field in sorted(one.fields)]
+FIELDS = [(kind, field) for kind, request_type in TYPES.items() for field in sorted(request_type.fields)]
 
 
 @pytest.mark.parametrize("kind", TYPES)
@@ -293,20 +293,22 @@ def test_every_field_has_a_sample_and_no_sample_is_of_yesterday(kind: str):
 
 @pytest.mark.parametrize(("kind", "field"), FIELDS)
 def test_a_field_is_honoured_refused_by_name_or_a_hint(kind: str, field: str):
-    asked = TYPES[kind]
-    beside = {**asked.body, **asked.beside.get(field, {})}
+    request_type = TYPES[kind]
+    beside = {**request_type.body, **request_type.beside.get(field, {})}
     try:
-        read = asked.read({**beside, field: asked.samples[field]})
+        read = request_type.read({**beside, field: request_type.samples[field]})
     except UsageError as error:
         assert error.field is not None and field in error.field.split(".")
-        assert field not in asked.hints
+        assert field not in request_type.hints
     else:
-        assert (read == asked.read(beside)) == (field in asked.hints), "ignored" if field not in asked.hints else "no hint"
+        assert (read == request_type.read(beside)) == (field in request_type.hints), (
+            "ignored" if field not in request_type.hints else "no hint"
+        )
 
 
 def test_every_hint_has_its_reason():
-    for asked in TYPES.values():
-        assert all(asked.hints.values())
+    for request_type in TYPES.values():
+        assert all(request_type.hints.values())
 
 
 @pytest.mark.parametrize(
@@ -370,5 +372,5 @@ def test_one_tool_can_be_chosen_as_specific(dialect: str):
         "ollama": (ollama_wire.read_chat, {"messages": HI}),
     }
     read, body = bodies[dialect]
-    asked = read({**body, "tools": [{"name": "add"}, {"name": "sub"}], "tool_choice": {"specific": "sub"}})
-    assert (asked.request.choice.mode, asked.request.choice.names) == ("required", ("sub",))
+    request = read({**body, "tools": [{"name": "add"}, {"name": "sub"}], "tool_choice": {"specific": "sub"}})
+    assert (request.request.choice.mode, request.request.choice.names) == ("required", ("sub",))

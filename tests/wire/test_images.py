@@ -46,10 +46,10 @@ def through_anthropic(message: Message) -> tuple[Message, Any]:
 
 @pytest.mark.parametrize("through", [through_chat, through_responses, through_anthropic])
 def test_images_come_back_in_their_place(through: Any) -> None:
-    read, written = through(ASKED)
+    read, body = through(ASKED)
     assert (read.content, read.images[0].url, read.images[1].url) == (ASKED.content, DATA.url, ADDRESS.url)
     assert [part if isinstance(part, str) else part.at for part in read.parts] == ["These", 5, 5, "two?"]
-    assert [part["type"] for part in written][1:3] in (["image_url"] * 2, ["input_image"] * 2, ["image"] * 2)
+    assert [part["type"] for part in body][1:3] in (["image_url"] * 2, ["input_image"] * 2, ["image"] * 2)
 
 
 def test_ollama_takes_the_data_alone() -> None:

@@ -15,17 +15,17 @@ NAMES = st.from_regex(re.compile(r"[A-Za-z0-9_.:/-]{1,80}"), fullmatch=True)
 
 @given(st.lists(NAMES, max_size=20))
 def test_every_name_fits_and_comes_back(names: list[str]) -> None:
-    made = ToolNames(names, OPENAI)
-    sent = [made.outward(name) for name in names]
+    tool_names = ToolNames(names, OPENAI)
+    sent = [tool_names.outward(name) for name in names]
     assert all(OPENAI.allows_name(event) for event in sent)
     assert len(set(sent)) == len(set(names))
-    assert [made.inward(event) for event in sent] == names
+    assert [tool_names.inward(event) for event in sent] == names
 
 
 def test_a_name_that_fits_stays_whatever_others_become() -> None:
-    made = ToolNames(["files.read", "files_read", "files/read"], OPENAI)
-    assert made.outward("files_read") == "files_read"
-    assert len({made.outward(name) for name in ("files.read", "files_read", "files/read")}) == 3
+    names = ToolNames(["files.read", "files_read", "files/read"], OPENAI)
+    assert names.outward("files_read") == "files_read"
+    assert len({names.outward(name) for name in ("files.read", "files_read", "files/read")}) == 3
 
 
 def test_a_name_is_the_same_each_time_and_beside_other_tools() -> None:

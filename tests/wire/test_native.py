@@ -65,8 +65,8 @@ FUNCTION: dict[str, Any] = {"name": "get_weather", "description": "The weather."
 )
 def test_tool_definition_to_native_format(body: dict[str, Any], tool: dict[str, Any], choice: dict[str, Any]):
     """Every API gets the tool and the choice in its own shape, and nothing of how the tool is run."""
-    (written,) = body["tools"]
-    assert {key: value for key, value in written.items() if value is not None} == tool
+    (definition,) = body["tools"]
+    assert {key: value for key, value in definition.items() if value is not None} == tool
     assert {key: value for key, value in body["tool_choice"].items() if value is not None} == choice
 
 
@@ -114,18 +114,18 @@ CALL = '<function name="get_weather"><param name="city">Bonn</param></function>'
 @pytest.mark.req("R141", "R185")
 async def test_minicpm_gets_and_writes_it_in_the_format_of_its_template():
     template = Template(MINICPM)
-    found = resolve_format(None, template, None)
-    assert found is not None and found.format.name == "minicpm5"
+    choice = resolve_format(None, template, None)
+    assert choice is not None and choice.format.name == "minicpm5"
     engine = Scripted([CALL], specials={"<|im_start|>": 1, "<|im_end|>": 2})
-    events = [event async for event in LocalModel(engine, found.format, template).stream(ASKED)]
-    asked = engine.asked[0]
-    assert json.dumps(FUNCTION["parameters"]["properties"]) in asked.prompt.text
-    assert "<tools>" in asked.prompt.text
-    assert asked.grammar is not None  # the call is forced, and the grammar writes it so
+    events = [event async for event in LocalModel(engine, choice.format, template).stream(ASKED)]
+    request = engine.asked[0]
+    assert json.dumps(FUNCTION["parameters"]["properties"]) in request.prompt.text
+    assert "<tools>" in request.prompt.text
+    assert request.grammar is not None  # the call is forced, and the grammar writes it so
     assert [(event.call.name, event.call.arguments) for event in events if isinstance(event, CallReady)] == [
         ("get_weather", {"city": "Bonn"})
     ]
-    assert write(found.format, [Call("get_weather", {"city": "Bonn"})]) == CALL
+    assert write(choice.format, [Call("get_weather", {"city": "Bonn"})]) == CALL
 
 
 @pytest.mark.req("R141")
@@ -133,5 +133,5 @@ async def test_minicpm_gets_and_writes_it_in_the_format_of_its_template():
 def test_where_minicpm_has_no_template_its_name_says_the_format(name: str, first: str):
     preset = preset_for(name)
     assert preset is not None
-    names = [one.name for one in preset.formats]
+    names = [candidate.name for candidate in preset.formats]
     assert (names[0], "minicpm5" in names) == (first, True)

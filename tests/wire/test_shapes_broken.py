@@ -39,9 +39,9 @@ def tool_delta(stream: list[Sent], number: int) -> Any:
     return chunk.data["choices"][0]["delta"]["tool_calls"][0]
 
 
-def swap(stream: list[Sent], one: Sent, other: Sent) -> None:
-    first, second = stream.index(one), stream.index(other)
-    stream[first], stream[second] = other, one
+def swap(stream: list[Sent], event: Sent, other: Sent) -> None:
+    first, second = stream.index(event), stream.index(other)
+    stream[first], stream[second] = other, event
 
 
 def starts(stream: list[Sent]) -> list[Any]:

@@ -95,13 +95,13 @@ async def test_half_a_character_arrives_as_a_question_mark(places: Places) -> No
 
 @pytest.mark.parametrize("by", ["socket", "events"])
 @pytest.mark.parametrize(
-    "given",
+    "fields",
     [{}, {"tokens": 3}, {"tokens": 100}, {"tokens": 5, "fail": "late"}, {"fail": "first"}, {"tokens": 2, "pad": 300_000}],
 )
-async def test_a_stream_comes_to_the_same_over_a_socket_and_as_events(by: str, given: dict[str, Any]) -> None:
+async def test_a_stream_comes_to_the_same_over_a_socket_and_as_events(by: str, fields: dict[str, Any]) -> None:
     bus, _ = scripted_bus()
     async with reached(bus, websockets=32 if by == "socket" else 0) as remote:
-        assert await frames_of(remote, {"input": given}) == await frames_of(bus, {"input": given})
+        assert await frames_of(remote, {"input": fields}) == await frames_of(bus, {"input": fields})
 
 
 async def test_results_of_tools_reach_the_handler_over_a_socket(places: Places) -> None:

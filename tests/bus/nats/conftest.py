@@ -18,8 +18,8 @@ from tests.waiting import until
 
 @pytest.fixture
 def server() -> Iterator[NatsServer]:
-    with running_nats() as found:
-        yield found
+    with running_nats() as running:
+        yield running
 
 
 class Process:
@@ -91,13 +91,13 @@ class Providers:
 
 @pytest.fixture
 def providers(server: NatsServer, tmp_path: Path) -> Iterator[Providers]:
-    found = Providers(server, tmp_path)
-    yield found
-    found.end()
+    opened = Providers(server, tmp_path)
+    yield opened
+    opened.end()
 
 
 @pytest.fixture
 async def bus(server: NatsServer, providers: Providers) -> AsyncIterator[CapabilityBus]:
     """A bus of a node that offers nothing, and is a member to others."""
-    async with open_bus(server.url, trust_unsigned="member") as found:
-        yield found
+    async with open_bus(server.url, trust_unsigned="member") as opened:
+        yield opened

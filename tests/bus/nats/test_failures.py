@@ -17,19 +17,21 @@ pytestmark = pytest.mark.nats
 SPARE = 1.0  # seconds by which a call may end after its deadline
 
 
-async def ended(bus: CapabilityBus, name: str, timeout: float = 20, *, within: float = 0, session: str = "", **given: Any) -> Any:
+async def ended(
+    bus: CapabilityBus, name: str, timeout: float = 20, *, within: float = 0, session: str = "", **fields: Any
+) -> Any:
     """The output of a call or the error with which it ends, by its deadline or even within fewer seconds."""
     async with asyncio.timeout((within or timeout) + SPARE):
         try:
-            answer = await bus.call(f"experimental.{name}", (1, 0), {"input": given}, timeout=timeout, session_id=session)
+            answer = await bus.call(f"experimental.{name}", (1, 0), {"input": fields}, timeout=timeout, session_id=session)
         except BusError as error:
             return error
     return answer["output"]
 
 
-async def frames(bus: CapabilityBus, timeout: float = 20, *, within: float = 0, **given: Any) -> list[Frame]:
+async def frames(bus: CapabilityBus, timeout: float = 20, *, within: float = 0, **fields: Any) -> list[Frame]:
     async with asyncio.timeout((within or timeout) + SPARE):
-        return [frame async for frame in bus.stream("experimental.count", (1, 0), {"input": given}, timeout=timeout)]
+        return [frame async for frame in bus.stream("experimental.count", (1, 0), {"input": fields}, timeout=timeout)]
 
 
 async def knows(bus: CapabilityBus, *nodes: str) -> None:
@@ -38,8 +40,8 @@ async def knows(bus: CapabilityBus, *nodes: str) -> None:
 
 
 async def test_calls_go_on_while_others_fail(bus: CapabilityBus, providers: Providers) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     results = await asyncio.gather(
         ended(bus, "effect", 10, key="a", seconds=0.3),
         ended(bus, "effect", 0.2, key="late", seconds=5),
@@ -54,12 +56,12 @@ async def test_calls_go_on_while_others_fail(bus: CapabilityBus, providers: Prov
 
 @pytest.mark.parametrize("name", ["effect", "again"])
 async def test_a_provider_that_is_killed_in_the_middle_of_a_call(bus: CapabilityBus, providers: Providers, name: str) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     calling = asyncio.create_task(ended(bus, name, 20, within=5, key="a", seconds=15))
     await providers.has_done("begun a")
     await asyncio.sleep(0.2)
-    one.kill()
+    first.kill()
     error = await calling
     assert (error.code, error.sent) == ("partition", True)
     assert (await ended(bus, "who", 5)).code in ("partition", "not_found")
@@ -80,30 +82,30 @@ async def test_only_what_may_run_twice_is_run_elsewhere(bus: CapabilityBus, prov
 
 
 async def test_a_provider_that_is_killed_in_the_middle_of_a_stream(bus: CapabilityBus, providers: Providers) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     reading = asyncio.create_task(frames(bus, 20, within=6, key="a", to=1000, seconds=0.05))
     await providers.has_done("begun a")
     await asyncio.sleep(0.3)
-    one.kill()
-    found = await reading
-    assert len(found) > 2
-    assert [frame.seq for frame in found] == list(range(1, len(found) + 1))
-    assert (found[-1].event, found[-1].data["error"]) == ("error", "partition")
+    first.kill()
+    received = await reading
+    assert len(received) > 2
+    assert [frame.seq for frame in received] == list(range(1, len(received) + 1))
+    assert (received[-1].event, received[-1].data["error"]) == ("error", "partition")
     assert providers.effects()["begun a"] == 1
 
 
 async def test_a_provider_that_hangs_and_comes_back(bus: CapabilityBus, providers: Providers) -> None:
-    one, two = providers.start("one"), providers.start("two")
-    await knows(bus, one.node, two.node)
-    one.hang()
+    first, two = providers.start("one"), providers.start("two")
+    await knows(bus, first.node, two.node)
+    first.hang()
     results = await asyncio.gather(*(ended(bus, "effect", 8, key=f"k{number}") for number in range(20)))
     codes = {result.code for result in results if isinstance(result, BusError)}
     assert codes <= {"partition"}
     await knows(bus, two.node)
     assert (await ended(bus, "who", 5))["name"] == "two"
-    one.wake()
-    await knows(bus, one.node, two.node)
+    first.wake()
+    await knows(bus, first.node, two.node)
     await asyncio.sleep(0.5)
     done = providers.effects()
     assert all(done[f"begun k{number}"] <= 1 for number in range(20))
@@ -111,21 +113,21 @@ async def test_a_provider_that_hangs_and_comes_back(bus: CapabilityBus, provider
 
 
 async def test_a_call_that_comes_after_its_deadline_is_not_run(bus: CapabilityBus, providers: Providers) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     await asyncio.sleep(2)  # clocks are known as exactly as messages are quick
-    one.hang()
+    first.hang()
     error = await ended(bus, "effect", 1, key="late")
     assert (error.code, error.sent) == ("timeout", True)
     await asyncio.sleep(1)
-    one.wake()
+    first.wake()
     assert (await ended(bus, "effect", 10, key="next"))["key"] == "next"
     assert providers.effects()["begun late"] == 0
 
 
 async def test_a_server_that_is_killed_and_comes_back(bus: CapabilityBus, providers: Providers, server: NatsServer) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     calling = asyncio.create_task(ended(bus, "effect", 20, within=2, key="a", seconds=10))
     reading = asyncio.create_task(frames(bus, 20, within=2, key="b", to=1000, seconds=0.05))
     await providers.has_done("begun a")
@@ -149,8 +151,8 @@ async def test_a_server_that_is_killed_and_comes_back(bus: CapabilityBus, provid
 
 
 async def test_a_server_that_hangs(bus: CapabilityBus, providers: Providers, server: NatsServer) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     with server.hung():
         error = await ended(bus, "effect", 1, key="late")
         assert (error.code, error.sent) == ("timeout", True)
@@ -165,8 +167,8 @@ async def test_a_server_that_hangs(bus: CapabilityBus, providers: Providers, ser
 
 
 async def test_a_connection_that_the_client_has_given_up_is_opened_anew(bus: CapabilityBus, providers: Providers) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     connection: Any = bus._transport._connection  # pyright: ignore
     await connection._client.close()  # as after an error that the client thinks is for good, such as a wrong password
     assert (await ended(bus, "who", 5, within=1)).code == "partition"
@@ -178,11 +180,11 @@ async def test_a_connection_that_the_client_has_given_up_is_opened_anew(bus: Cap
 async def test_nodes_with_the_same_offer_share_the_calls(bus: CapabilityBus, providers: Providers) -> None:
     started = [providers.start(name) for name in ("one", "two", "three")]
     await knows(bus, *(item.node for item in started))
-    found = await asyncio.gather(*(ended(bus, "who", 20) for _ in range(60)))
-    assert {item["name"] for item in found} == {"one", "two", "three"}
+    answers = await asyncio.gather(*(ended(bus, "who", 20) for _ in range(60)))
+    assert {item["name"] for item in answers} == {"one", "two", "three"}
     started[1].kill()
-    found = await asyncio.gather(*(ended(bus, "who", 20) for _ in range(60)))
-    assert {item["name"] for item in found} == {"one", "three"}
+    answers = await asyncio.gather(*(ended(bus, "who", 20) for _ in range(60)))
+    assert {item["name"] for item in answers} == {"one", "three"}
 
 
 async def test_a_session_stays_at_its_node_until_that_is_gone(bus: CapabilityBus, providers: Providers) -> None:
@@ -205,11 +207,11 @@ async def test_a_provider_that_always_fails_is_left_alone(bus: CapabilityBus, pr
 
 
 async def test_a_provider_that_withdraws_gets_no_more_calls(bus: CapabilityBus, providers: Providers) -> None:
-    one, two = providers.start("one"), providers.start("two")
-    await knows(bus, one.node, two.node)
-    one.say("withdraw")
+    first, two = providers.start("one"), providers.start("two")
+    await knows(bus, first.node, two.node)
+    first.say("withdraw")
     results = []
-    while one.node in {offer.node for offer in bus.offers("experimental.who")}:
+    while first.node in {offer.node for offer in bus.offers("experimental.who")}:
         results.append(await ended(bus, "who", 20))
     results += [await ended(bus, "who", 20) for _ in range(20)]
     assert [result for result in results if isinstance(result, BusError)] == []
@@ -217,22 +219,22 @@ async def test_a_provider_that_withdraws_gets_no_more_calls(bus: CapabilityBus, 
 
 
 async def test_a_provider_that_leaves_finishes_its_calls(bus: CapabilityBus, providers: Providers) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     calling = asyncio.create_task(ended(bus, "effect", 20, key="a", seconds=1.5))
     await providers.has_done("begun a")
-    one.leave()
+    first.leave()
     await knows(bus)
     assert (await ended(bus, "effect", 5, key="b")).code == "not_found"
     assert (await calling)["key"] == "a"
-    one.wait()
+    first.wait()
 
 
 async def test_closing_a_stream_stops_its_handler(bus: CapabilityBus, providers: Providers) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
-    given = {"input": {"key": "a", "to": 1000, "seconds": 0.05}}
-    stream = bus.stream("experimental.count", (1, 0), given, timeout=60)
+    first = providers.start("one")
+    await knows(bus, first.node)
+    body = {"input": {"key": "a", "to": 1000, "seconds": 0.05}}
+    stream = bus.stream("experimental.count", (1, 0), body, timeout=60)
     await anext(stream)
     await stream.aclose()
     async with asyncio.timeout(1):
@@ -250,26 +252,26 @@ async def test_a_call_that_is_cancelled_before_it_was_accepted_is_stopped(bus: C
 
 
 async def test_a_reader_that_falls_asleep_is_given_up(bus: CapabilityBus, providers: Providers) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     stream = bus.stream("experimental.count", (1, 0), {"input": {"key": "a", "to": 1000}}, timeout=60)
-    found = [await anext(stream) for _ in range(3)]
+    received = [await anext(stream) for _ in range(3)]
     await providers.has_done("ended a")
-    found += [frame async for frame in stream]
-    assert (found[-1].event, found[-1].data["error"]) == ("error", "timeout")
-    assert len(found) < 25
-    assert [frame.seq for frame in found] == list(range(1, len(found) + 1))
+    received += [frame async for frame in stream]
+    assert (received[-1].event, received[-1].data["error"]) == ("error", "timeout")
+    assert len(received) < 25
+    assert [frame.seq for frame in received] == list(range(1, len(received) + 1))
 
 
 async def test_what_the_caller_sends_meanwhile_reaches_the_handler(bus: CapabilityBus, providers: Providers) -> None:
-    one = providers.start("one")
-    await knows(bus, one.node)
+    first = providers.start("one")
+    await knows(bus, first.node)
     messages = iter([{"type": "tool_result", "n": number} for number in range(20)])
 
     async def receive() -> dict[str, Any] | None:
         return next(messages, None)
 
     stream = bus.stream("experimental.talk", (1, 0), {}, receive=receive, timeout=20)
-    found = [frame async for frame in stream]
-    assert [frame.data["echo"]["n"] for frame in found[:-1]] == list(range(20))
-    assert found[-1].event == "done"
+    received = [frame async for frame in stream]
+    assert [frame.data["echo"]["n"] for frame in received[:-1]] == list(range(20))
+    assert received[-1].event == "done"

@@ -54,10 +54,10 @@ class Nodes:
             await asyncio.sleep(0.01)
         yield Frame("done")
 
-    async def call(self, text: str = "hello", **given: Any) -> Any:
+    async def call(self, text: str = "hello", **fields: Any) -> Any:
         """The text of the answer, or the code of the error."""
         try:
-            answer = await self.caller.call(ECHO.name, (1, 0), {"input": {"text": text, **given}}, timeout=10)
+            answer = await self.caller.call(ECHO.name, (1, 0), {"input": {"text": text, **fields}}, timeout=10)
         except BusError as error:
             return error.code
         return answer["output"]["text"]
@@ -85,14 +85,14 @@ async def nodes(server: NatsServer) -> AsyncIterator[Nodes]:
     provider, caller = Identity.create(), Identity.create()
     async with AsyncExitStack() as stack:
         authorizer = Authorizer(provider.node_id, nodes={caller.node_id: "member"})
-        one = await stack.enter_async_context(open_bus(server.url, identity=provider, authorizer=authorizer))
+        first = await stack.enter_async_context(open_bus(server.url, identity=provider, authorizer=authorizer))
         two = await stack.enter_async_context(open_bus(server.url, identity=caller))
-        found = Nodes(one, two, await nats.connect(server.url))
-        stack.push_async_callback(found.other.close)
-        one.register(ECHO, found.echo)
-        one.register(COUNT, found.count)
+        opened = Nodes(first, two, await nats.connect(server.url))
+        stack.push_async_callback(opened.other.close)
+        first.register(ECHO, opened.echo)
+        first.register(COUNT, opened.count)
         await until(lambda: two.offers(COUNT.name))
-        yield found
+        yield opened
 
 
 def listening(nodes: Nodes, subject: str, take: Callable[[Any], Any]) -> Any:
@@ -356,10 +356,10 @@ async def test_beats_of_others_do_not_keep_a_dead_node_alive(nodes: Nodes, serve
 
 
 async def test_a_farewell_that_is_sent_again_removes_nobody(nodes: Nodes, server: NatsServer) -> None:
-    node, said = Identity.create(), list[Any]()
+    node, messages = Identity.create(), list[Any]()
 
     async def remember(message: Any) -> None:
-        said.append(message)
+        messages.append(message)
 
     await listening(nodes, SUBJECTS.offers, remember)
     short = Descriptor("experimental.short")
@@ -367,11 +367,11 @@ async def test_a_farewell_that_is_sent_again_removes_nobody(nodes: Nodes, server
         async with open_bus(server.url, identity=node) as bus:
             bus.register(short, nodes.echo)
             await until(lambda: nodes.caller.offers(short.name))
-            for message in [item for item in said if b'"gone"' in item.data]:
+            for message in [item for item in messages if b'"gone"' in item.data]:
                 await nodes.other.publish(SUBJECTS.offers, message.data, headers=message.headers)
             await nodes.settle()
             assert nodes.caller.offers(short.name)
-        await until(lambda: not nodes.caller.offers(short.name) and any(b'"gone"' in message.data for message in said))
+        await until(lambda: not nodes.caller.offers(short.name) and any(b'"gone"' in message.data for message in messages))
 
 
 async def test_who_signs_nothing_is_trusted_as_far_as_the_operator_says(server: NatsServer, nodes: Nodes) -> None:
@@ -384,16 +384,16 @@ async def test_who_signs_nothing_is_trusted_as_far_as_the_operator_says(server: 
 
 
 async def test_nothing_is_sent_where_others_say(nodes: Nodes) -> None:
-    taken = list[Any]()
+    received = list[Any]()
 
     async def take(message: Any) -> None:
-        taken.append(message)
+        received.append(message)
 
     await listening(nodes, "elsewhere.>", take)
     call = {"capability": ECHO.name, "version": "1.0", "body": {}, "request_id": "x", "from": "anon:x"}
     await nodes.publish(SUBJECTS.node(nodes.provider.node), call, reply="elsewhere.x")
     await nodes.settle()
-    assert taken == []
+    assert received == []
 
 
 async def test_more_calls_than_a_node_takes_are_turned_away(server: NatsServer) -> None:
@@ -428,11 +428,11 @@ async def test_a_token_goes_with_the_call_and_bounds_it(server: NatsServer) -> N
         return {"output": {}, "meta": {}}
 
     async with (
-        open_bus(server.url, identity=provider, authorizer=authorizer) as one,
+        open_bus(server.url, identity=provider, authorizer=authorizer) as first,
         open_bus(server.url, identity=caller) as two,
     ):
-        one.register(ECHO, echo)
-        one.register(BIG, echo)
+        first.register(ECHO, echo)
+        first.register(BIG, echo)
         await until(lambda: two.offers(BIG.name))
         scope = Scope(("experimental.echo@1.0",))
         token = issue(root, subject=caller.node_id, audience=caller.node_id, scope=scope)

@@ -56,25 +56,25 @@ def network() -> Iterator[Network]:
     pytest.importorskip("nats")
     if program() is None or shutil.which("ip") is None:
         pytest.skip("nats-server and ip are needed: apt-get install nats-server iproute2")
-    found = Network()
+    opened = Network()
     try:
-        found.lay()
+        opened.lay()
     except subprocess.CalledProcessError as error:
         pytest.skip(f"network namespaces cannot be made here, which root can: {error.stderr.decode().strip()}")
     else:
-        yield found
+        yield opened
     finally:
-        found.remove()
+        opened.remove()
 
 
 @pytest.fixture
 def server(network: Network, request: pytest.FixtureRequest) -> Iterator[NatsServer]:
     """On this side of the cable, unless the test says "there"."""
     is_there = getattr(request, "param", "here") == "there"
-    found = NatsServer(network.there, network.prefix, port=24_222) if is_there else NatsServer(network.here)
-    found.start()
-    yield found
-    found.kill()
+    opened = NatsServer(network.there, network.prefix, port=24_222) if is_there else NatsServer(network.here)
+    opened.start()
+    yield opened
+    opened.kill()
 
 
 async def test_a_provider_that_is_cut_off(server: NatsServer, providers: Providers, network: Network) -> None:

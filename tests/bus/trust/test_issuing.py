@@ -85,13 +85,13 @@ async def test_the_token_goes_to_the_client_and_the_model_sees_a_handle(caller: 
 
 @pytest.mark.req("R220")
 def test_issuing_and_revoking_are_side_effects_so_that_a_person_is_asked() -> None:
-    made = token_capabilities(NODE, TokenVerifier(HERE), MemoryRevocations(), list)
-    assert {one.name: one.side_effects for one, _ in made} == {
+    capabilities = token_capabilities(NODE, TokenVerifier(HERE), MemoryRevocations(), list)
+    assert {descriptor.name: descriptor.side_effects for descriptor, _ in capabilities} == {
         "auth.token.issue": True,
         "auth.token.revoke": True,
         "auth.token.introspect": False,
     }
-    assert all(one.trust_required == "member" for one, _ in made)
+    assert all(descriptor.trust_required == "member" for descriptor, _ in capabilities)
 
 
 @pytest.mark.req("R220")
@@ -131,8 +131,8 @@ def test_issuing_and_revoking_are_side_effects_so_that_a_person_is_asked() -> No
 )
 async def test_nobody_gets_more_by_issuing(caller: Authority, changes: dict[str, Any], code: str) -> None:
     node = Node()
-    asked = {name: value for name, value in (ASK | changes).items() if value is not None}
-    assert await node.code("issue", caller, **asked) == code
+    body = {name: value for name, value in (ASK | changes).items() if value is not None}
+    assert await node.code("issue", caller, **body) == code
 
 
 @pytest.mark.req("R220")
@@ -141,8 +141,8 @@ async def test_as_a_tool_it_waits_for_a_person_and_shows_the_model_no_token() ->
     tools = CapabilityTools(node.bus, patterns=["auth.token.issue"])
     assert [tool.side_effects for tool in await tools.tools()] == [True]
     call, context = Call("auth_token_issue", ASK, id="c"), Context(authority=MEMBER)
-    (asked,) = [event async for event in Confirmed(tools).call(call, context)]
-    assert isinstance(asked, ConfirmationNeeded)
+    (question,) = [event async for event in Confirmed(tools).call(call, context)]
+    assert isinstance(question, ConfirmationNeeded)
     (result,) = [event async for event in tools.call(call, context)]
     assert isinstance(result, Result) and result.ok
     assert "handle" in result.text and "hntoken" not in result.text
@@ -179,8 +179,8 @@ async def test_a_token_is_revoked_by_its_handle_and_shown_as_such() -> None:
     anonymous = await node.call("issue", Authority("", trust="member"), **ASK)
     assert await node.code("revoke", Authority("", trust="member"), handle=anonymous["output"]["handle"]) == "not_found"
     assert await node.code("revoke", MEMBER, handle=handle) == ""
-    shown = (await node.call("introspect", MEMBER, handle=handle))["output"]
-    assert shown["active"] is False and shown["reason"] == "token_revoked"
+    body = (await node.call("introspect", MEMBER, handle=handle))["output"]
+    assert body["active"] is False and body["reason"] == "token_revoked"
     assert await node.code("revoke", MEMBER, handle=handle) == ""  # once more does no harm
 
 
@@ -215,6 +215,6 @@ async def test_tokens_that_do_not_count_are_shown_with_the_reason() -> None:
     other = attenuate(identity("alice"), read_token(holder().token), subject=STRANGER.node_id, audience=HERE, now=NOW)
     assert (await node.call("introspect", MEMBER, token=other.text))["output"]["active"]
     node.clock.now += 600
-    shown = (await node.call("introspect", MEMBER, token=other.text))["output"]
-    assert shown == {"active": False, "reason": "token_expired", "message": shown["message"]}
+    body = (await node.call("introspect", MEMBER, token=other.text))["output"]
+    assert body == {"active": False, "reason": "token_expired", "message": body["message"]}
     assert (await node.call("introspect", MEMBER, token="x"))["output"]["reason"] == "bad_request"

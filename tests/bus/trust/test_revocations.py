@@ -11,13 +11,13 @@ from callsmith.wire.capability.errors import BusError
 
 def test_what_one_process_revokes_another_knows_at_once_and_after_a_restart(tmp_path: Path) -> None:
     path = tmp_path / "state" / "revoked.jsonl"
-    one, other = RevocationFile(path), RevocationFile(path)
+    first, other = RevocationFile(path), RevocationFile(path)
     assert not other.is_revoked("token", "01J")
-    one.revoke("token", "01J")
-    assert other.is_revoked("token", "01J") and one.is_revoked("token", "01J")
+    first.revoke("token", "01J")
+    assert other.is_revoked("token", "01J") and first.is_revoked("token", "01J")
     assert not other.is_revoked("issuer", "01J") and not other.is_revoked("token", "01j")
     other.revoke("issuer", "ed25519:x")
-    assert one.is_revoked("issuer", "ed25519:x")
+    assert first.is_revoked("issuer", "ed25519:x")
     assert RevocationFile(path).is_revoked("token", "01J")
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
 

@@ -75,16 +75,16 @@ def test_versions_in_a_scope_follow_the_rule_of_versions(version: tuple[int, int
 
 def test_a_token_is_passed_on_by_whom_it_is_for_and_the_node_it_is_addressed_to() -> None:
     for maker in (ALICE, MODEL):
-        made = attenuate(maker, issued(), subject=THIRD.node_id, audience=MODEL.node_id)
-        assert made.parent is not None and made.parent.iss == OPERATOR.node_id and made.scope == QUERY
+        token = attenuate(maker, issued(), subject=THIRD.node_id, audience=MODEL.node_id)
+        assert token.parent is not None and token.parent.iss == OPERATOR.node_id and token.scope == QUERY
     assert code_of(attenuate, THIRD, issued(), subject=THIRD.node_id, audience=MODEL.node_id) == "token_invalid"
 
 
 def test_a_token_that_is_passed_on_allows_no_more_and_not_longer() -> None:
     wider = replace(QUERY, max_calls_total=101)
     assert code_of(attenuate, MODEL, issued(), subject=MODEL.node_id, audience="x", scope=wider) == "token_invalid"
-    made = attenuate(MODEL, issued(seconds=60), subject=MODEL.node_id, audience="x", seconds=80_000)
-    assert made.parent is not None and made.exp == made.parent.exp
+    token = attenuate(MODEL, issued(seconds=60), subject=MODEL.node_id, audience="x", seconds=80_000)
+    assert token.parent is not None and token.exp == token.parent.exp
 
 
 class Node:
@@ -96,8 +96,10 @@ class Node:
         self.authorizer = Authorizer(identity.node_id, community, {}, self.verifier)
 
     def receive(self, sender: Identity, token: str, **fields: Any) -> Authority:
-        made = Envelope("rag.query", (1, 0), request_id=f"{time.perf_counter_ns()}", sender=sender.node_id, timestamp=time.time())
-        sent = structs.replace(made, to=self.identity.node_id, token=token, **fields)
+        envelope = Envelope(
+            "rag.query", (1, 0), request_id=f"{time.perf_counter_ns()}", sender=sender.node_id, timestamp=time.time()
+        )
+        sent = structs.replace(envelope, to=self.identity.node_id, token=token, **fields)
         signed = signed_bytes(write_envelope(sent))
         return self.authorizer.authenticate(sent, sender.sign(signed), signed)
 

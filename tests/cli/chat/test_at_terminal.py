@@ -35,10 +35,10 @@ def test_a_message_of_two_lines_is_answered_in_rendered_markdown_and_stays_in_th
         terminal.press("hello\x1b\rworld\r")
         terminal.wait_for("of the screen.")
         terminal.wait_for_prompt()
-        shown = terminal.lines
+        lines = terminal.lines
         terminal.press("\x04")
         assert terminal.wait_for_end() == 0
-    output = shown[shown.index("> hello") :]
+    output = lines[lines.index("> hello") :]
     assert output[:6] == [
         "> hello",
         "  world",
@@ -153,9 +153,9 @@ class Hesitant(Scripted):
         super().__init__(replies, chunk=5, pause=0.2)
         self.let = threading.Event()
 
-    async def generate(self, *asked: Any, **more: Any) -> AsyncGenerator[Any, None]:
+    async def generate(self, *args: Any, **more: Any) -> AsyncGenerator[Any, None]:
         await asyncio.to_thread(self.let.wait)
-        async for piece in super().generate(*asked, **more):
+        async for piece in super().generate(*args, **more):
             yield piece
 
 
@@ -179,8 +179,8 @@ def test_a_model_of_a_server_that_takes_its_time_is_waited_for_and_stopped(tmp_p
             assert not any("not shown" in line for line in terminal.lines)
             terminal.press("\x04")
             assert terminal.wait_for_end() == 0
-    said = [message["content"] for message in json.loads(talk.read_text())["messages"]]
-    assert said[0] == "Talk." and said[1].startswith("Word Word")
+    contents = [message["content"] for message in json.loads(talk.read_text())["messages"]]
+    assert contents[0] == "Talk." and contents[1].startswith("Word Word")
 
 
 def test_where_the_output_is_no_terminal_it_is_plain(callsmith, script):

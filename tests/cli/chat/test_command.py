@@ -210,16 +210,16 @@ def test_a_user_who_does_not_answer_has_not_agreed(at_terminal, script):
 def test_what_a_terminal_would_obey_is_shown(callsmith, script):
     hidden = CALL.format("send_message", json.dumps({"to": "Ada", "text": "Hi\x1b[2K\u202e"}))
     result = callsmith("chat", "--model", script(hidden, "No."), "Tell Ada.")
-    asked = next(line for line in result.out.splitlines() if line.startswith("? "))
-    assert asked == '? send_message {"to": "Ada", "text": "Hi\\u001b[2K\\u202e"}: send_message has side effects'
+    question = next(line for line in result.out.splitlines() if line.startswith("? "))
+    assert question == '? send_message {"to": "Ada", "text": "Hi\\u001b[2K\\u202e"}: send_message has side effects'
 
 
 def test_a_conversation_is_kept_in_a_file_and_gone_on_with(callsmith, script, tmp_path: Path):
     path = tmp_path / "talk.json"
     assert callsmith("chat", "--model", script("One."), "--save", str(path), "first").out == "One.\n"
     assert callsmith("chat", "--model", script("Two."), "--save", str(path), "second").out == "Two.\n"
-    said = [message["content"] for message in json.loads(path.read_text())["messages"]]
-    assert said == ["first", "One.", "second", "Two."]
+    contents = [message["content"] for message in json.loads(path.read_text())["messages"]]
+    assert contents == ["first", "One.", "second", "Two."]
     callsmith("chat", "--model", script("Three."), "--save", str(path), stdin=f"/reset\nthird\n/save {tmp_path / 'copy'}\n")
     assert len(json.loads(path.read_text())["messages"]) == 2
     assert (tmp_path / "copy").read_text() == path.read_text()
@@ -299,8 +299,8 @@ def test_the_last_question_is_asked_again(callsmith, script, tmp_path: Path):
         "chat", "--model", script("One.", "Two.", "Three."), "--save", str(path), stdin="/retry\nfirst\nsecond\n/retry\n"
     )
     assert result.err == "error: there is no turn to take back: nothing was said yet\n"
-    said = [message["content"] for message in json.loads(path.read_text())["messages"]]
-    assert said == ["first", "One.", "second", "Three."]
+    contents = [message["content"] for message in json.loads(path.read_text())["messages"]]
+    assert contents == ["first", "One.", "second", "Three."]
 
 
 @pytest.mark.parametrize("saved", [True, False])
@@ -311,8 +311,8 @@ def test_another_model_goes_on_with_the_conversation(callsmith, script, tmp_path
     result = callsmith("chat", "--model", script("One."), *more, stdin=typed)
     assert result.out.splitlines()[:4] == ["One.", "scripted:Other.", "Other.", "Other."]
     assert result.err.startswith("error: unknown model 'no-such-model'")
-    said = [message["content"] for message in json.loads(copy.read_text())["messages"]]
-    assert said == ["first", "One.", "second", "Other.", "third", "Other."]
+    contents = [message["content"] for message in json.loads(copy.read_text())["messages"]]
+    assert contents == ["first", "One.", "second", "Other.", "third", "Other."]
 
 
 def test_one_tool_is_shown_in_full(callsmith, script):

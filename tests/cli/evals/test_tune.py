@@ -41,7 +41,9 @@ class Knowing:
     async def generate(self, prompt: Prompt, sampling: Sampling, grammar: Any = None) -> AsyncGenerator[Piece | Finished, None]:
         if sampling.logprobs is not None:
             chance = 1 / (1 + math.exp(-int(ODDS.findall(prompt.text)[-1])))
-            top = tuple(TokenLogprob(text, math.log(one)) for text, one in ((b"```", chance), (b"No", 1 - chance)))
+            top = tuple(
+                TokenLogprob(text, math.log(probability)) for text, probability in ((b"```", chance), (b"No", 1 - chance))
+            )
             yield Piece("No", tokens=(SampledToken(TokenLogprob(b"No", top[1].logprob, top), 0, 2),))
         else:
             self.answers += 1
@@ -66,9 +68,9 @@ def folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def engine(monkeypatch: pytest.MonkeyPatch) -> Knowing:
-    made = Knowing()
-    monkeypatch.setattr(opening, "_engine", lambda spec, options: made)
-    return made
+    knowing = Knowing()
+    monkeypatch.setattr(opening, "_engine", lambda spec, options: knowing)
+    return knowing
 
 
 @pytest.fixture
@@ -76,9 +78,9 @@ def cases(tmp_path: Path) -> Path:
     """Twelve cases of each kind: what is to be called has log odds from 1 to 4, what is not from -1 to -4."""
 
     def row(number: int, sign: int, **right: Any) -> str:
-        said = f"The total of 1, please. Case {number}, log odds {sign * (1 + number % 4)}"
+        text = f"The total of 1, please. Case {number}, log odds {sign * (1 + number % 4)}"
         return json.dumps(
-            {"id": f"{right['category']}{number}", "messages": [{"role": "user", "content": said}], "tools": [ADD], **right}
+            {"id": f"{right['category']}{number}", "messages": [{"role": "user", "content": text}], "tools": [ADD], **right}
         )
 
     called = [row(number, 1, category="sums", calls=[{"name": "total", "arguments": {"a": 1}}]) for number in range(12)]
@@ -108,13 +110,13 @@ def test_what_is_found_is_told_with_intervals_and_tests_and_kept_for_the_weights
     assert "threshold = 0.0\n" in output.out
     assert "100.0 %" in output.out
     assert "scripted/json-array against scripted/template" in output.out
-    found = json.loads((tmp_path / "out" / "scripted.json").read_text())
+    tuning = json.loads((tmp_path / "out" / "scripted.json").read_text())
     held_out = sum(half_of(f"{category}{number}") == "held-out" for category in ("sums", "talk") for number in range(12))
-    assert (found["held_out"], found["tuned_on"]) == (held_out, 24 - held_out)
-    chosen, template = found["ways"][PROMPT]["held_out"]["shares"], found["ways"]["template"]["held_out"]["shares"]
+    assert (tuning["held_out"], tuning["tuned_on"]) == (held_out, 24 - held_out)
+    chosen, template = tuning["ways"][PROMPT]["held_out"]["shares"], tuning["ways"]["template"]["held_out"]["shares"]
     assert [chosen[name]["share"] for name in ("right calls", "left alone")] == [1.0, 1.0]
     assert [template[name]["share"] for name in ("right calls", "left alone")] == [0.0, 1.0]
-    assert found["comparisons"][0]["overall"]["p"] < 1
+    assert tuning["comparisons"][0]["overall"]["p"] < 1
     assert engine.is_closed
 
     model = open_model("scripted:x")
@@ -126,10 +128,10 @@ def test_what_is_found_is_told_with_intervals_and_tests_and_kept_for_the_weights
 
 def test_every_case_is_called_once_and_its_score_kept(engine: Knowing, tune, tmp_path: Path):
     assert tune().code == 0
-    found = [record for record in read_records(tmp_path / "out") if record.setup == f"scripted/{PROMPT}"]
-    assert len(found) == 24
-    assert all(record.calls for record in found)
-    assert {round(record.score or 0.0, 3) for record in found} == {-4, -3, -2, -1, 1, 2, 3, 4}
+    records = [record for record in read_records(tmp_path / "out") if record.setup == f"scripted/{PROMPT}"]
+    assert len(records) == 24
+    assert all(record.calls for record in records)
+    assert {round(record.score or 0.0, 3) for record in records} == {-4, -3, -2, -1, 1, 2, 3, 4}
     assert engine.answers == 48
 
 

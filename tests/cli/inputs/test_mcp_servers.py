@@ -44,9 +44,9 @@ def test_one_server_can_be_given_without_a_file():
 @pytest.mark.parametrize(("trust", "waits"), [((), True), (("--mcp-trust",), False)])
 def test_the_one_server_can_be_trusted_so_that_its_calls_run_at_once(script, trust: tuple[str, ...], waits: bool):
     """The fourth row of the matrix: no tools in the request, an MCP server here, and one answer."""
-    one = plain()
+    server = plain()
     model = script(CALL.format("echo", '{"text": "hello"}'), "It says hello.")
-    arguments = ["--mcp-command", one.command, "--mcp-args", ",".join(one.args), *trust]
+    arguments = ["--mcp-command", server.command, "--mcp-args", ",".join(server.args), *trust]
     done = CliRunner().invoke(app, ["chat", "--model", model, *arguments, "Say hello."], input="n\n" if waits else "")
     assert done.exit_code == 0, done.output
     assert ("side effects" in done.output) is waits
@@ -110,8 +110,8 @@ async def test_while_mcp_servers_start_the_server_is_said_to_be_starting():
 
 def _slow_installer(folder: Path) -> ServerConfig:
     """A server behind a command called npx, which installs for a while and leaves a mark when it has."""
-    one, npx = plain(options={"tools": ["echo"]}), folder / "npx"
-    npx.write_text(f"#!/bin/sh\nsleep 3\ntouch {folder}/installed\nexec {shlex.join([one.command, *one.args])}\n")
+    server, npx = plain(options={"tools": ["echo"]}), folder / "npx"
+    npx.write_text(f"#!/bin/sh\nsleep 3\ntouch {folder}/installed\nexec {shlex.join([server.command, *server.args])}\n")
     npx.chmod(0o755)
     return ServerConfig("files", str(npx), start_timeout=0.3)
 

@@ -30,9 +30,9 @@ from tests.waiting import until
 async def test_a_call_waits_in_the_store_and_runs_when_somebody_says_yes():
     shop, model, store = Shop(), FakeModel(calls(PAY), says("Done.")), SqliteStore()
     async with http(create_app({"m": model}, tools=shop.tools, store=store)) as asking:
-        said = await ask(asking)
-        (id,) = [approval["id"] for approval in said["callsmith"]["approvals"]]
-        assert f"/v1/approvals/{id}" in said["choices"][0]["message"]["content"]
+        response = await ask(asking)
+        (id,) = [approval["id"] for approval in response["callsmith"]["approvals"]]
+        assert f"/v1/approvals/{id}" in response["choices"][0]["message"]["content"]
         (waiting,) = await listed(asking)
         assert waiting == (await asking.get(f"/v1/approvals/{id}")).json()
         assert (waiting["id"], waiting["status"], waiting["tool"], waiting["source"]) == (id, "pending", "pay", "python")
@@ -202,14 +202,14 @@ async def test_that_a_call_runs_is_on_disk_before_it_does():
     class Watched(SqliteStore):
         async def put(self, *documents: Document, durable: bool = False) -> None:
             await super().put(*documents, durable=durable)
-            written.extend((document.data["status"], durable) for document in documents if "status" in document.data)
+            writes.extend((document.data["status"], durable) for document in documents if "status" in document.data)
 
     @tool(side_effects=True)
     async def pay(euros: int) -> str:
-        seen.extend(written)
+        seen.extend(writes)
         return "paid"
 
-    written: list[tuple[str, bool]] = []
+    writes: list[tuple[str, bool]] = []
     seen: list[tuple[str, bool]] = []
     async with http(create_app({"m": FakeModel(calls(PAY), says("Done."))}, tools=Functions(pay), store=Watched())) as asking:
         (id,) = await asked(asking)

@@ -25,9 +25,9 @@ CHAT = {"model": "m", "messages": HI}
 async def pending(asking: httpx2.AsyncClient) -> dict[str, Any]:
     """The question, once there is one."""
     async with asyncio.timeout(20):
-        while not (found := (await asking.get("/v1/approvals")).json()["data"]):
+        while not (waiting := (await asking.get("/v1/approvals")).json()["data"]):
             await asyncio.sleep(0.05)
-    return found[0]
+    return waiting[0]
 
 
 @pytest.mark.parametrize(

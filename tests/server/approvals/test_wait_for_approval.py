@@ -81,8 +81,8 @@ async def test_the_word_may_be_given_to_another_process(tmp_path: Path):
 async def test_a_stream_waits_no_longer_than_an_approval_stands():
     shop, model = Shop(), FakeModel(calls(PAY), says("Never mind."))
     async with http(create_app({"m": model}, tools=shop.tools, settings=Settings(approval_seconds=0.3))) as asking:
-        said = await ask(asking, wait_for_approval=True)
-    assert said["choices"][0]["message"]["content"].endswith("\n\nNever mind.")
+        response = await ask(asking, wait_for_approval=True)
+    assert response["choices"][0]["message"]["content"].endswith("\n\nNever mind.")
     assert tool_results(model)[0].startswith("expired")
     assert shop.paid == []
 

@@ -86,7 +86,7 @@ async def test_a_response_is_streamed_as_its_writer_would_write_it() -> None:
             yield event
 
     plain, reader = writer(), FrameReader()
-    expected = [encode(one).decode() for event in EVENTS for one in plain.write(event)]
+    expected = [encode(sent_event).decode() for event in EVENTS for sent_event in plain.write(event)]
     answer = LiveResponse(events(), writer(), keep, {})
     got = [frame.data async for piece in answer.frames() for frame in reader.feed(piece)]
     assert got == expected
@@ -108,22 +108,22 @@ async def test_a_response_that_waits_can_be_stopped_and_says_so_and_its_task_goe
     answer = LiveResponse(events(), writer(), keep, running)
 
     async def read() -> tuple[bytes, int]:
-        said = b"".join([piece async for piece in answer.frames()])
+        text = b"".join([piece async for piece in answer.frames()])
         task = asyncio.current_task()
         assert task is not None
         await asyncio.sleep(0)  # where a cancellation that was not taken back would strike
-        return said, task.cancelling()
+        return text, task.cancelling()
 
     reading = asyncio.create_task(read())
     await asyncio.sleep(0.01)
     assert running == {"resp_1": answer}
     await asyncio.gather(answer.stop(), answer.stop())
-    said, cancelling = await reading
+    frames, cancelling = await reading
     assert closed
     assert cancelling == 0
     assert not running
-    assert said.count(b"response.output_text.delta") == 2  # its name and its type
-    assert b'"status":"cancelled"' in said.rsplit(b"event: ", 1)[1]
+    assert frames.count(b"response.output_text.delta") == 2  # its name and its type
+    assert b'"status":"cancelled"' in frames.rsplit(b"event: ", 1)[1]
 
 
 async def test_whoever_cancels_the_task_of_a_response_is_not_taken_for_a_stop() -> None:

@@ -97,13 +97,13 @@ async def test_a_key_opens_only_its_models():
         listed = await asking.get("/v1/models", headers=bearer(BOB))
         mine = await asking.post("/v1/chat/completions", json={**ASK, "model": "m1"}, headers=bearer(BOB))
         theirs = await asking.post("/v1/chat/completions", json={**ASK, "model": "secret"}, headers=bearer(BOB))
-        shown = await asking.get("/v1/models/secret", headers=bearer(BOB))
+        response = await asking.get("/v1/models/secret", headers=bearer(BOB))
         anthropic = await asking.post(
             "/v1/messages", json={**ASK, "model": "secret", "max_tokens": 9}, headers={"x-api-key": BOB}
         )
         all_of_them = await asking.get("/v1/models", headers=bearer(ALICE))
     assert [entry["id"] for entry in listed.json()["data"]] == ["m1"]
-    assert [answer.status_code for answer in (mine, theirs, shown, anthropic)] == [200, 403, 403, 403]
+    assert [answer.status_code for answer in (mine, theirs, response, anthropic)] == [200, 403, 403, 403]
     assert anthropic.json()["error"]["type"] == "permission_error"
     assert len(all_of_them.json()["data"]) == 2
 

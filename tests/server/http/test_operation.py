@@ -71,7 +71,7 @@ async def test_every_response_bears_the_id_of_its_request(sent: str, kept_as_sen
             await asking.get("/nowhere", headers={"x-request-id": sent}),
         ]
     ids = [answer.headers["x-request-id"] for answer in answers]
-    assert [one == sent for one in ids] == [kept_as_sent] * 3
+    assert [request_id == sent for request_id in ids] == [kept_as_sent] * 3
     assert answers[2].json()["request_id"] == ids[2]
 
 
@@ -180,12 +180,12 @@ async def test_web_pages_from_elsewhere_may_ask_only_if_the_operator_says_so():
     async with http(create_app({"m": FakeModel(says("a"))})) as asking:
         closed = await asking.post("/v1/chat/completions", json=ASK, headers=page)
     async with http(create_app({"m": FakeModel(says("a"))}, settings=open_to)) as asking:
-        asked = await asking.options("/v1/chat/completions", headers=before)
+        preflight = await asking.options("/v1/chat/completions", headers=before)
         refused = await asking.post("/v1/chat/completions", json=ASK, headers=page)
         other = await asking.options("/v1/chat/completions", headers={**before, "origin": "https://evil.example"})
     assert "access-control-allow-origin" not in closed.headers
-    assert asked.status_code == 200
-    assert asked.headers["access-control-allow-origin"] == "https://chat.example"
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-origin"] == "https://chat.example"
     assert refused.status_code == 401
     assert refused.headers["access-control-allow-origin"] == "https://chat.example"  # so that the page can read why
     assert "access-control-allow-origin" not in other.headers

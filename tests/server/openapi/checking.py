@@ -76,9 +76,9 @@ class Checker:
             return []
         where = f"answer {status} of {method} {path}"
         return [
-            f"{where}: {one}: {str(value)[:300]}"
+            f"{where}: {complaint}: {str(value)[:300]}"
             for value in frames(kind, body)
-            for one in self.complaints(schema, value, is_closed=True)
+            for complaint in self.complaints(schema, value, is_closed=True)
         ]
 
 
@@ -112,11 +112,11 @@ class Checked:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        asked, answered, head = bytearray(), bytearray(), dict[str, Any]()
+        request_body, answered, head = bytearray(), bytearray(), dict[str, Any]()
 
         async def receiving() -> Any:
             message = await receive()
-            asked.extend(message.get("body", b""))
+            request_body.extend(message.get("body", b""))
             return message
 
         async def sending(message: Any) -> None:
@@ -127,15 +127,15 @@ class Checked:
 
         await self.app(scope, receiving, sending)
         if head:
-            self._check(scope["method"], scope["path"], head, bytes(asked), bytes(answered))
+            self._check(scope["method"], scope["path"], head, bytes(request_body), bytes(answered))
 
-    def _check(self, method: str, path: str, head: Any, asked: bytes, answered: bytes) -> None:
+    def _check(self, method: str, path: str, head: Any, request_body: bytes, answered: bytes) -> None:
         headers = {name.decode().lower(): value.decode() for name, value in head["headers"]}
         status, template = head["status"], self._checker.path(path)
         if template is None or self._checker.operation(method, path) is None:
             return
         self.seen.add(f"{method} {template}")
-        if asked and status in SUCCESS:
-            self.complaints += self._checker.check_request(method, path, json.loads(asked))
+        if request_body and status in SUCCESS:
+            self.complaints += self._checker.check_request(method, path, json.loads(request_body))
         if answered:
             self.complaints += self._checker.check_answer(method, path, status, headers.get("content-type", ""), answered)

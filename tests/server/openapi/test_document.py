@@ -40,8 +40,8 @@ async def test_every_route_is_described_and_nothing_else_is():
 async def test_every_reference_leads_to_a_schema_and_every_schema_is_used():
     whole = await document(an_app())
     text = json.dumps(whole)
-    named = {part.partition('"')[0] for part in text.split("#/components/schemas/")[1:]}
-    assert named == set(whole["components"]["schemas"])
+    references = {part.partition('"')[0] for part in text.split("#/components/schemas/")[1:]}
+    assert references == set(whole["components"]["schemas"])
 
 
 async def test_the_document_needs_a_key_where_the_rest_does():
@@ -63,7 +63,7 @@ async def test_it_is_valid_openapi(tmp_path: Path):
 
 
 def examples() -> list[tuple[str, Any]]:
-    return [(at, one.example) for at, one in operations().items() if one.example is not None]
+    return [(at, operation.example) for at, operation in operations().items() if operation.example is not None]
 
 
 @pytest.mark.parametrize(("at", "body"), examples(), ids=[at for at, _ in examples()])

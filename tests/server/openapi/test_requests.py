@@ -196,11 +196,15 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("schema", READERS)
-def test_the_fields_of_the_schema_are_those_that_are_read(schema: str, asked: set[tuple[str, str]]):
+def test_the_fields_of_the_schema_are_those_that_are_read(schema: str, read_fields: set[tuple[str, str]]):
     assert [*bodies(schema)]
-    listed, hints, read = set(SCHEMAS[schema]["properties"]), set(READERS[schema][2]), {key for path, key in asked if not path}
+    listed, hints, read = (
+        set(SCHEMAS[schema]["properties"]),
+        set(READERS[schema][2]),
+        {key for path, key in read_fields if not path},
+    )
     assert read | hints == listed
-    unknown = {(path, key) for path, key in asked if path and not is_listed(schema, path.split("."), key)}
+    unknown = {(path, key) for path, key in read_fields if path and not is_listed(schema, path.split("."), key)}
     assert unknown == set()
 
 
@@ -209,8 +213,10 @@ def is_listed(schema: str, path: list[str], key: str) -> bool:
     inside = [SCHEMAS[schema]]
     for part in path:
         inside = [inner for item in inside for inner in step(item, part)]
-    plain = [one for some in inside for one in variants(some)]
-    plain += [one for some in plain if "items" in some for one in variants(some["items"])]  # a text is short for one of these
+    plain = [variant for some in inside for variant in variants(some)]
+    plain += [
+        variant for some in plain if "items" in some for variant in variants(some["items"])
+    ]  # a text is short for one of these
     return any(
         item.get("additionalProperties") or item.keys() <= {"description"} or key in item.get("properties", {}) for item in plain
     )
@@ -237,18 +243,18 @@ def step(schema: Any, part: str) -> Iterator[Any]:
 
 
 @given(chat_requests())
-def test_every_chat_that_is_written_fits(asked: chat.ChatRequest):
-    check("ChatRequest", chat.write_request(asked))
+def test_every_chat_that_is_written_fits(chat_request: chat.ChatRequest):
+    check("ChatRequest", chat.write_request(chat_request))
 
 
 @given(responses_requests())
-def test_every_response_that_is_asked_for_fits(asked: responses.ResponsesRequest):
-    check("ResponsesRequest", responses.write_request(asked))
+def test_every_response_that_is_asked_for_fits(response_request: responses.ResponsesRequest):
+    check("ResponsesRequest", responses.write_request(response_request))
 
 
 @given(anthropic_requests())
-def test_every_message_that_is_written_fits(asked: anthropic.MessagesRequest):
-    check("MessagesRequest", anthropic.write_request(asked))
+def test_every_message_that_is_written_fits(messages_request: anthropic.MessagesRequest):
+    check("MessagesRequest", anthropic.write_request(messages_request))
 
 
 def check(schema: str, body: Any) -> None:

@@ -93,10 +93,10 @@ async def test_a_part_adds_tools_and_metrics_and_lives_as_long_as_the_server(bel
 
 
 async def test_a_part_that_is_given_takes_the_place_of_its_like() -> None:
-    given = BusPart()
-    assert open_parts(Settings(), [given]) == (given,)
+    part = BusPart()
+    assert open_parts(Settings(), [part]) == (part,)
     (opened,) = open_parts(Settings())
-    assert isinstance(opened, BusPart) and opened is not given
+    assert isinstance(opened, BusPart) and opened is not part
 
 
 async def test_a_part_adds_nothing_by_itself() -> None:

@@ -188,9 +188,9 @@ async def test_what_is_wrong_is_said():
         (asking.conversations.update(id, metadata={"a": 1}), "metadata.a"),  # pyright: ignore
         (asking.responses.create(model="m", input="b", conversation=id, previous_response_id=first.id), "conversation"),
     ]
-    for asked, param in wrong:
+    for body, param in wrong:
         with pytest.raises(BadRequestError) as raised:
-            await asked
+            await body
         assert raised.value.param == param
 
 

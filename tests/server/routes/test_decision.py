@@ -58,7 +58,7 @@ async def test_a_whole_answer_says_what_was_decided_first(path: str):
     model = Deciding()
     extensions = (await answer(path, model, call_bias=2)).json()["callsmith"]
     assert extensions == {"unenforced": [], "retries": 0, "decision": TOLD}
-    assert [asked.call_bias for asked in model.asked] == [2.0, 2.0]
+    assert [request.call_bias for request in model.asked] == [2.0, 2.0]
 
 
 @pytest.mark.parametrize("path", BODIES)

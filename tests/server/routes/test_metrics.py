@@ -28,9 +28,9 @@ ASKED = Request((Message.user(SECRET),))
 WEATHER = Tool("weather", SECRET, {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
 
 
-def calls(*made: Call) -> list[ModelEvent]:
+def calls(*made_calls: Call) -> list[ModelEvent]:
     events: list[ModelEvent] = [Text(SECRET)]
-    for index, call in enumerate(made):
+    for index, call in enumerate(made_calls):
         events += [CallStarted(index, call.name, call.id), CallArguments(index, call.text), CallReady(index, call)]
     return [*events, Stopped("calls", Usage(7, 3))]
 
@@ -50,7 +50,7 @@ async def everything(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
 def samples(text: bytes) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
     """Every figure, by name and labels, as Prometheus' own parser reads it."""
     families = text_string_to_metric_families(text.decode())
-    return {(one.name, tuple(sorted(one.labels.items()))): one.value for family in families for one in family.samples}
+    return {(sample.name, tuple(sorted(sample.labels.items()))): sample.value for family in families for sample in family.samples}
 
 
 @pytest.mark.req("R221")

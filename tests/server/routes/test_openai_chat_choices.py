@@ -20,11 +20,11 @@ from tests.server.asking import BONN, HI, KOELN, WEATHER, calls, client, http, s
 @pytest.mark.parametrize("stream", [False, True])
 async def test_each_answer_is_a_choice_of_its_own(stream: bool):
     model = FakeModel(says("one"), says("two", "!"), says("three"))
-    asked = client(model).chat.completions
+    completions = client(model).chat.completions
     if stream:
         chunks = [
             chunk
-            async for chunk in await asked.create(
+            async for chunk in await completions.create(
                 model="m", messages=HI, n=3, seed=5, stream=True, stream_options={"include_usage": True}
             )
         ]
@@ -37,7 +37,7 @@ async def test_each_answer_is_a_choice_of_its_own(stream: bool):
         usage, ids = chunks[-1].usage, {chunk.id for chunk in chunks}
         assert len(ids) == 1
     else:
-        answer = await asked.create(model="m", messages=HI, n=3, seed=5)
+        answer = await completions.create(model="m", messages=HI, n=3, seed=5)
         texts, usage = [choice.message.content or "" for choice in answer.choices], answer.usage
         assert [choice.index for choice in answer.choices] == [0, 1, 2]
     assert texts == ["one", "two!", "three"]

@@ -222,8 +222,8 @@ async def test_nobody_sees_goes_on_from_or_deletes_what_belongs_to_another():
         alice.headers["authorization"], bob.headers["authorization"] = (f"Bearer {key}" for key, _ in keys.values())
         first = await post(alice, input="a")
         path, item = f"/v1/responses/{first['id']}", first["output"][0]["id"]
-        for asked in (bob.get(path), bob.delete(path), bob.get(f"{path}/input_items"), bob.post(f"{path}/cancel")):
-            assert (await asked).status_code == 404
+        for request in (bob.get(path), bob.delete(path), bob.get(f"{path}/input_items"), bob.post(f"{path}/cancel")):
+            assert (await request).status_code == 404
         for body in ({"input": "b", "previous_response_id": first["id"]}, {"input": [{"type": "item_reference", "id": item}]}):
             assert (await bob.post("/v1/responses", json={"model": "m", **body})).status_code == 400
         assert (await alice.get(path)).json() == first

@@ -57,8 +57,8 @@ async def test_a_response_in_the_background_is_polled_until_it_is_complete():
     assert (response.status, response.background, response.output) == ("queued", True, [])
     await until(lambda: model.open == 1)
     assert (await asking.responses.retrieve(response.id)).status == "in_progress"
-    found = await ended(asking, response.id)
-    assert (found.status, found.output_text, found.background) == ("completed", "one two", True)
+    final = await ended(asking, response.id)
+    assert (final.status, final.output_text, final.background) == ("completed", "one two", True)
     after = await asking.responses.create(model="m", input="b", previous_response_id=response.id)
     assert [message.content for message in model.asked[1].messages] == ["a", "one two", "b"]
     assert after.status == "completed"
@@ -125,9 +125,9 @@ async def test_one_that_is_deleted_ends_and_stays_deleted():
 async def test_one_that_fails_is_failed(answer: Any):
     asking = client(FakeModel(answer))
     response = await asking.responses.create(model="m", input="a", background=True)
-    found = await ended(asking, response.id)
-    assert (found.status, found.error.code) == ("failed", "server_error")
-    assert "secret" not in found.error.message
+    final = await ended(asking, response.id)
+    assert (final.status, final.error.code) == ("failed", "server_error")
+    assert "secret" not in final.error.message
 
 
 async def test_one_that_its_server_did_not_live_to_complete_is_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -154,9 +154,9 @@ uvicorn.run(create_app({{"m": FakeModel([Text("one"), 60.0])}}, store=SqliteStor
             await other.responses.cancel(response.id)
         with pytest.raises(BadRequestError, match="not complete"):
             await other.responses.create(model="m", input="b", previous_response_id=response.id)
-    found = await ended(other, response.id)
-    assert (found.status, found.error.code) == ("failed", "server_error")
-    assert "stopped" in found.error.message
+    final = await ended(other, response.id)
+    assert (final.status, final.error.code) == ("failed", "server_error")
+    assert "stopped" in final.error.message
 
 
 async def test_at_the_end_of_the_server_what_runs_is_stored_as_failed():
@@ -168,16 +168,16 @@ async def test_at_the_end_of_the_server_what_runs_is_stored_as_failed():
             id = (await asking.post("/v1/responses", json=body)).json()["id"]
         await until(lambda: model.is_silent)
     assert model.open == 0
-    found = await client(model, store=store).responses.retrieve(id)
-    assert (found.status, found.output_text) == ("failed", "one")
+    final = await client(model, store=store).responses.retrieve(id)
+    assert (final.status, final.output_text) == ("failed", "one")
 
 
 async def test_no_more_run_in_the_background_than_are_admitted():
     asking = client(FakeModel([Text("one"), 60.0]), settings=Settings(queue=2))
-    made = [await asking.responses.create(model="m", input="a", background=True) for _ in range(2)]
+    created = [await asking.responses.create(model="m", input="a", background=True) for _ in range(2)]
     with pytest.raises(RateLimitError):
         await asking.responses.create(model="m", input="a", background=True)
-    await asking.responses.cancel(made[0].id)
+    await asking.responses.cancel(created[0].id)
     await asking.responses.create(model="m", input="a", background=True)
 
 
@@ -187,8 +187,8 @@ async def test_it_belongs_to_the_key_that_asked_for_it():
     model = FakeModel([Text("one"), 30.0])
     async with http(create_app({"m": model}, settings=settings)) as asking:
         ann, bob = ({"authorization": f"Bearer {keys[name][0]}"} for name in ("ann", "bob"))
-        made = await asking.post("/v1/responses", json={"model": "m", "input": "a", "background": True}, headers=ann)
-        path = f"/v1/responses/{made.json()['id']}"
+        created = await asking.post("/v1/responses", json={"model": "m", "input": "a", "background": True}, headers=ann)
+        path = f"/v1/responses/{created.json()['id']}"
         assert (await asking.get(path, headers=bob)).status_code == 404
         assert (await asking.get(f"{path}?stream=true", headers=bob)).status_code == 404
         assert (await asking.post(f"{path}/cancel", headers=bob)).status_code == 404

@@ -166,8 +166,8 @@ async def test_messages_obey_the_limits_of_bodies(text: str, status: int):
 async def test_answers_over_websocket_are_admitted_like_any_other():
     model = FakeModel([Text("a"), 30.0])
     app = create_app({"m": model}, settings=Settings(queue=1))
-    async with connected(app) as one, connected(app) as other:
-        one.send()
+    async with connected(app) as first, connected(app) as other:
+        first.send()
         await until(lambda: model.open == 1)
         (error,) = await other.answer()
     assert error["status"] == 429

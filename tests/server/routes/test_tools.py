@@ -91,7 +91,7 @@ async def test_whether_an_approval_is_needed_is_what_the_policy_says():
     policy = Policy((Rule("auto", "pay"), Rule("deny", "tip")), otherwise="ask")
     async with server(tools=Confirmed(Functions(*shop.functions, weather), policy)) as client:
         tools = await listed(client)
-    assert {name: one["needs_approval"] for name, one in tools.items()} == {"pay": False, "tip": False, "weather": True}
+    assert {name: entry["needs_approval"] for name, entry in tools.items()} == {"pay": False, "tip": False, "weather": True}
     unasked = Settings(llm=Llm(tools_require_confirmation_for_side_effects=False))
     async with server(tools=shop.tools, settings=unasked) as client:
         assert not any(item["needs_approval"] for item in (await listed(client)).values())
@@ -130,14 +130,14 @@ def broken_server(tmp_path: Path) -> McpHost:
     return McpHost(read_servers({"mcpServers": {"broken": {"command": str(tmp_path / "no-such-program")}}}, {}))
 
 
-@pytest.mark.parametrize(("key", "shown"), [("ops", True), ("careful", True), ("alice", False)])
-async def test_an_mcp_server_that_fails_is_shown_with_its_error_to_an_admin(tmp_path: Path, key: str, shown: bool):
+@pytest.mark.parametrize(("key", "is_shown"), [("ops", True), ("careful", True), ("alice", False)])
+async def test_an_mcp_server_that_fails_is_shown_with_its_error_to_an_admin(tmp_path: Path, key: str, is_shown: bool):
     async with broken_server(tmp_path) as mcp:
         await mcp.wait_until_settled()
         async with server(key=key, mcp=mcp, tools=Shop().tools, settings=Settings(keys=KEYS)) as client:
             servers = (await client.get("/v1/tools")).json()["servers"]
-    assert [(item["label"], item["state"], item["tools"]) for item in servers] == ([("broken", "failed", 0)] if shown else [])
-    assert [bool(item["error"]) for item in servers] == ([key == "ops"] if shown else [])
+    assert [(item["label"], item["state"], item["tools"]) for item in servers] == ([("broken", "failed", 0)] if is_shown else [])
+    assert [bool(item["error"]) for item in servers] == ([key == "ops"] if is_shown else [])
 
 
 async def test_a_server_that_takes_its_time_to_start_keeps_nobody_waiting(monkeypatch: pytest.MonkeyPatch):

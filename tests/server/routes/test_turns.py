@@ -25,10 +25,10 @@ KEYS = {
 @asynccontextmanager
 async def clients(model: FakeModel, *names: str, **settings: Any) -> AsyncIterator[list[httpx2.AsyncClient]]:
     app = create_app({"m": model}, tools=Functions(weather), settings=Settings(**settings))
-    async with http(app) as one, http(app) as two, http(app) as three:
-        for name, client in zip(names, (one, two, three), strict=False):
+    async with http(app) as first, http(app) as two, http(app) as three:
+        for name, client in zip(names, (first, two, three), strict=False):
             client.headers["authorization"] = f"Bearer {name}"
-        yield [one, two, three]
+        yield [first, two, three]
 
 
 async def turns(client: httpx2.AsyncClient, **query: Any) -> list[Any]:

@@ -22,8 +22,8 @@ WITH_KEYS = Settings(keys=KEYS)
 
 @asynccontextmanager
 async def gateway(settings: Settings = WITH_KEYS) -> AsyncIterator[tuple[httpx2.AsyncClient, RemoteModel]]:
-    async with scripted(chat({"content": "fine"})) as one, scripted(chat({"content": "fine"})) as other:
-        model = remote([one, other])
+    async with scripted(chat({"content": "fine"})) as first, scripted(chat({"content": "fine"})) as other:
+        model = remote([first, other])
         async with http(create_app({"m": model}, settings=settings)) as client:
             yield client, model
         await model.close()
@@ -35,8 +35,8 @@ async def test_a_server_is_drained_by_an_admin_and_gets_no_requests_until_it_is_
         drained = await client.post("/v1/upstreams", json={"url": first, "draining": True}, headers=ADMIN)
         assert [replica["state"] for replica in drained.json()["upstreams"]["m"]] == ["draining", "up"]
         for number in range(12):
-            asked = {"model": "m", "messages": HI, "session_id": str(number)}
-            assert (await client.post("/v1/chat/completions", json=asked, headers=USER)).status_code == 200
+            body = {"model": "m", "messages": HI, "session_id": str(number)}
+            assert (await client.post("/v1/chat/completions", json=body, headers=USER)).status_code == 200
         seen = (await client.get("/v1/upstreams", headers=ADMIN)).json()["upstreams"]["m"]
         assert [item["requests"] for item in seen] == [0, 12]
         both = await client.post("/v1/upstreams", json={"url": second, "draining": True}, headers=ADMIN)
@@ -53,13 +53,13 @@ async def test_a_server_is_drained_by_an_admin_and_gets_no_requests_until_it_is_
 async def test_what_is_asked_for_wrongly_is_said() -> None:
     async with gateway() as (client, model):
         first = model.upstream.replicas.all[0].url
-        for body, said in (
+        for body, message in (
             ({"url": "http://elsewhere", "draining": True}, "unknown upstream"),
             ({"url": first}, "draining: is required"),
             ({"draining": True}, "url"),
         ):
             answer = await client.post("/v1/upstreams", json=body, headers=ADMIN)
-            assert (answer.status_code, said in answer.json()["error"]["message"]) == (400, True)
+            assert (answer.status_code, message in answer.json()["error"]["message"]) == (400, True)
 
 
 @pytest.mark.parametrize("method", ["GET", "POST"])
@@ -83,9 +83,9 @@ async def test_a_server_that_is_open_to_all_lets_nobody_drain() -> None:
 async def test_the_metrics_count_requests_and_failures_of_each_server() -> None:
     async with gateway() as (client, model):
         await client.post("/v1/chat/completions", json={"model": "m", "messages": HI}, headers=USER)
-        shown = (await client.get("/metrics", headers=ADMIN)).text
-        used, other = sorted(model.upstream.replicas.all, key=lambda one: -one.requests)
-        assert f'callsmith_upstream_requests_total{{model="m",upstream="{used.url}"}} 1.0' in shown
-        assert f'callsmith_upstream_requests_total{{model="m",upstream="{other.url}"}} 0.0' in shown
-        assert f'callsmith_upstream_up{{model="m",upstream="{used.url}"}} 1.0' in shown
-        assert f'callsmith_upstream_answering{{model="m",upstream="{used.url}"}} 0.0' in shown
+        text = (await client.get("/metrics", headers=ADMIN)).text
+        used, other = sorted(model.upstream.replicas.all, key=lambda replica: -replica.requests)
+        assert f'callsmith_upstream_requests_total{{model="m",upstream="{used.url}"}} 1.0' in text
+        assert f'callsmith_upstream_requests_total{{model="m",upstream="{other.url}"}} 0.0' in text
+        assert f'callsmith_upstream_up{{model="m",upstream="{used.url}"}} 1.0' in text
+        assert f'callsmith_upstream_answering{{model="m",upstream="{used.url}"}} 0.0' in text

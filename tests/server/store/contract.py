@@ -133,9 +133,9 @@ class StoreContract:
             for turn in range(20)
         ]
         await asyncio.gather(*puts)
-        found = await stores[0].get("a", *names)
-        assert {item.version for item in found.values()} == {20}
-        assert len({item.data for item in found.values()}) == 1
+        documents = await stores[0].get("a", *names)
+        assert {item.version for item in documents.values()} == {20}
+        assert len({item.data for item in documents.values()}) == 1
 
     async def test_a_list_continues_after_an_id(self, store: Store):
         await store.put(*(Document("a", name, None) for name in ("c", "a", "B", "b", "d")))
@@ -219,8 +219,8 @@ class StoreContract:
     async def test_of_decisions_that_come_at_once_in_several_processes_one_counts(self, open: Open):
         here, there = Approvals(open()), Approvals(open())
         approval = await pending(here)
-        made = [who.decide(approval, Approved({"euros": n})) for n, who in enumerate((here, there) * 4)]
-        outcomes = await asyncio.gather(*made, return_exceptions=True)
+        decisions = [who.decide(approval, Approved({"euros": n})) for n, who in enumerate((here, there) * 4)]
+        outcomes = await asyncio.gather(*decisions, return_exceptions=True)
         assert sum(not isinstance(outcome, Exception) for outcome in outcomes) == 1
         assert sum(isinstance(outcome, AlreadyAnswered) for outcome in outcomes) == 7
         assert [entry.data["event"] for entry in await here.store.audit()] == ["decided"]

@@ -81,8 +81,8 @@ async def test_a_run_is_held_by_one_and_a_hold_that_nobody_keeps_up_lapses(monke
     monkeypatch.setattr(module.Leases, "_renew", lambda *_: asyncio.sleep(60))
     async with approvals.leases.take("r"):
         clock.advance(0.4)
-        async with approvals.leases.take("r") as taken:
-            assert taken
+        async with approvals.leases.take("r") as lease:
+            assert lease
 
 
 async def test_whoever_lost_a_run_to_another_does_not_take_it_away_from_them(monkeypatch: pytest.MonkeyPatch):

@@ -114,9 +114,9 @@ async def test_readiness_says_that_the_store_is_unreachable_unless_it_is_asked_w
 
 
 @pytest.mark.parametrize("fails_at", range(12))
-@pytest.mark.parametrize("written", [False, True])
+@pytest.mark.parametrize("is_written", [False, True])
 async def test_an_outage_at_any_write_makes_nothing_happen_twice(
-    fails_at: int, written: bool, clock: Any, monkeypatch: pytest.MonkeyPatch
+    fails_at: int, is_written: bool, clock: Any, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setattr(leases, "OUTAGE_SECONDS", 0.2)
     monkeypatch.setattr(leases, "LEASE_SECONDS", 0.3)
@@ -124,7 +124,7 @@ async def test_an_outage_at_any_write_makes_nothing_happen_twice(
     model = FakeModel(calls(PAY), *[says("Done.")] * 4)
     async with http(create_app({"m": model}, tools=shop.tools, store=store)) as asking:
         (id,) = await asked(asking)
-        store.fails_at, store.fails_behind = fails_at, written
+        store.fails_at, store.fails_behind = fails_at, is_written
         first = await asking.post(f"/v1/approvals/{id}", json={"approve": True})
         assert first.status_code in (200, 503)
         store.is_unreachable, store.fails_at = False, None
@@ -138,8 +138,8 @@ async def test_an_outage_at_any_write_makes_nothing_happen_twice(
     assert done["result"]["code"] != "internal_error" or not shop.paid  # nobody is told that it failed although it was done
 
 
-@pytest.mark.parametrize("written", [False, True])
-async def test_what_a_tool_has_done_is_stored_once_the_store_is_back(written: bool):
+@pytest.mark.parametrize("is_written", [False, True])
+async def test_what_a_tool_has_done_is_stored_once_the_store_is_back(is_written: bool):
     store = Unsteady()
 
     class Outage(Shop):
@@ -150,7 +150,7 @@ async def test_what_a_tool_has_done_is_stored_once_the_store_is_back(written: bo
             @tool(side_effects=True)
             async def pay(euros: int) -> str:
                 self.paid.append(("pay", euros))
-                store.fails_at, store.fails_behind = 0, written
+                store.fails_at, store.fails_behind = 0, is_written
                 asyncio.get_running_loop().call_later(0.5, store.come_back)
                 return f"paid {euros}"
 

@@ -27,8 +27,8 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture(scope="module")
 def server() -> Iterator[Database]:
-    with running_database() as found:
-        yield found
+    with running_database() as running:
+        yield running
 
 
 @pytest.fixture
@@ -80,8 +80,8 @@ async def test_tables_of_an_older_layout_are_upgraded_once_by_many_who_start_at_
         store_module, "LAYOUTS", (*store_module.LAYOUTS, "ALTER TABLE callsmith_documents ADD COLUMN more integer")
     )
     stores = [open() for _ in range(6)]
-    found = await asyncio.gather(*(store.get("a", "1") for store in stores))
-    assert [item["1"].data for item in found] == ["stays"] * 6
+    results = await asyncio.gather(*(store.get("a", "1") for store in stores))
+    assert [item["1"].data for item in results] == ["stays"] * 6
     schema = url.rpartition("=")[2]
     assert server.sql(f"SELECT string_agg(version::text, ' ') FROM {schema}.callsmith_layout") == "1 2"
     await old.put(Document("a", "2", "an older server still works"))
@@ -134,8 +134,8 @@ async def test_a_decision_in_another_process_wakes_whoever_waits(open: Open, mon
 
     async def check() -> str | None:
         looks.append(1)
-        found = (await here.get("confirm_1"))["confirm_1"]
-        return found.status if found.decision else None
+        stored = (await here.get("confirm_1"))["confirm_1"]
+        return stored.status if stored.decision else None
 
     waiting = asyncio.create_task(wait_until(here.store, ["confirm_1"], check))
     await until(lambda: len(looks) >= 2)  # it listens
@@ -191,8 +191,8 @@ async def test_after_a_kill_all_that_was_acknowledged_is_there_and_nothing_is_ha
 @pytest.fixture
 def own() -> Iterator[Database]:
     """A server that a test may stop."""
-    with running_database() as found:
-        yield found
+    with running_database() as running:
+        yield running
 
 
 async def back(store: Any) -> None:
@@ -244,8 +244,8 @@ async def test_one_that_hangs_is_away_within_its_deadline(own: Database, monkeyp
 async def test_writers_go_on_when_it_is_back_and_no_version_is_written_twice(own: Database):
     """A counter that is increased by compare-and-set while the database is killed: nothing acknowledged is lost or done twice."""
     increased, attempts = 0, 0
-    with closing(PostgresStore(own.url)) as one, closing(PostgresStore(own.url)) as other:
-        await one.put(Document("a", "counter", 0))
+    with closing(PostgresStore(own.url)) as first, closing(PostgresStore(own.url)) as other:
+        await first.put(Document("a", "counter", 0))
 
         async def count(store: PostgresStore) -> None:
             nonlocal increased, attempts
@@ -260,15 +260,15 @@ async def test_writers_go_on_when_it_is_back_and_no_version_is_written_twice(own
                 except StoreUnavailable:
                     await asyncio.sleep(0.05)
 
-        counting = asyncio.gather(*(count(store) for store in (one, other) * 2))
+        counting = asyncio.gather(*(count(store) for store in (first, other) * 2))
         for at in (60, 150, 240):
             await until(lambda at=at: increased > at)
             await asyncio.to_thread(own.kill)
             await asyncio.to_thread(own.start)
         await asyncio.wait_for(counting, 60)
-        found = (await one.get("a", "counter"))["counter"]
-    assert found.version == found.data + 1
-    assert increased <= found.data <= attempts  # more than was acknowledged only where the acknowledgement was lost
+        stored = (await first.get("a", "counter"))["counter"]
+    assert stored.version == stored.data + 1
+    assert increased <= stored.data <= attempts  # more than was acknowledged only where the acknowledgement was lost
 
 
 async def test_who_listens_does_so_again_when_it_is_back(own: Database, monkeypatch: pytest.MonkeyPatch):

@@ -18,8 +18,8 @@ from tests.waiting import until
 def decided(approvals: Approvals, looks: list[str]):
     async def check() -> str | None:
         looks.append("look")
-        found = (await approvals.get("confirm_1"))["confirm_1"]
-        return found.status if found.decision else None
+        stored = (await approvals.get("confirm_1"))["confirm_1"]
+        return stored.status if stored.decision else None
 
     return check
 

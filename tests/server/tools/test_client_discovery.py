@@ -32,7 +32,7 @@ FEW = Settings(llm=Llm(client_tools_shown=20))
 
 
 def names(model: FakeModel) -> list[list[str]]:
-    return [[tool.name for tool in asked.tools] for asked in model.asked]
+    return [[tool.name for tool in request.tools] for request in model.asked]
 
 
 def anthropic(model: FakeModel, **options: Any) -> AsyncAnthropic:
@@ -73,9 +73,9 @@ async def test_a_client_that_brings_few_tools_has_them_all_shown_and_its_calls_s
 
 async def test_a_named_tool_is_shown_without_a_search():
     model = FakeModel(calls(BONN))
-    named: Any = {"type": "function", "function": {"name": "current_weather"}}
+    choice: Any = {"type": "function", "function": {"name": "current_weather"}}
     chat = client(model, settings=FEW).chat.completions
-    answer = await chat.create(model="m", messages=HI, tools=CHAT, tool_choice=named)
+    answer = await chat.create(model="m", messages=HI, tools=CHAT, tool_choice=choice)
     assert names(model) == [["current_weather"]]
     assert answer.choices[0].message.tool_calls
 
@@ -84,7 +84,7 @@ async def test_a_required_call_is_not_the_search():
     model = FakeModel(calls(SEARCH), calls(BONN))
     answer = await client(model, settings=FEW).chat.completions.create(model="m", messages=HI, tools=CHAT, tool_choice="required")
     assert [call.function.name for call in answer.choices[0].message.tool_calls or []] == ["current_weather"]
-    assert [asked.choice.mode for asked in model.asked] == ["required", "required"]
+    assert [request.choice.mode for request in model.asked] == ["required", "required"]
     assert names(model) == [[FIND_TOOLS], ["current_weather"]]
 
 
@@ -121,10 +121,10 @@ async def test_the_blocks_come_back_in_a_history_and_what_was_found_is_still_sho
     history = [*HI, {"role": "assistant", "content": first.content}, {"role": "user", "content": [result]}]
     answer = await message(model, *tools, messages=history)
     assert answer.content[0].text == "Sunny."
-    asked = model.asked[-1].messages
-    assert [item.role for item in asked] == ["user", "assistant", "tool", "assistant", "tool"]
-    assert asked[1].calls[0].name == FIND_TOOLS and asked[2].name == FIND_TOOLS
-    assert "current_weather" in found_names(asked[2].content)
+    messages = model.asked[-1].messages
+    assert [item.role for item in messages] == ["user", "assistant", "tool", "assistant", "tool"]
+    assert messages[1].calls[0].name == FIND_TOOLS and messages[2].name == FIND_TOOLS
+    assert "current_weather" in found_names(messages[2].content)
     assert "current_weather" in names(model)[-1]
 
 
@@ -163,8 +163,8 @@ async def test_a_tool_that_was_called_before_is_shown():
 
 async def test_a_result_without_its_search_is_refused_by_name():
     model = FakeModel(says("Hm."))
-    found = {"type": "tool_search_tool_search_result", "tool_references": []}
-    block = {"type": "tool_search_tool_result", "tool_use_id": "s9", "content": found}
+    search_result = {"type": "tool_search_tool_search_result", "tool_references": []}
+    block = {"type": "tool_search_tool_result", "tool_use_id": "s9", "content": search_result}
     with pytest.raises(Exception, match="there is no server_tool_use 's9' before it"):
         await message(model, BM25, *DEFERRED, messages=[*HI, {"role": "assistant", "content": [block]}, *HI])
 
@@ -206,10 +206,10 @@ async def test_its_items_come_back_by_reference_and_in_the_input():
     whole: Any = [*HI, *(item.model_dump(exclude_none=True) for item in first.output), output]
     brought = await asking.create(model="m", input=whole, tools=tools)
     assert (stored.output_text, brought.output_text) == ("Sunny.", "Sunny again.")
-    for asked in model.asked[2:]:
-        assert [turn.role for turn in asked.messages] == ["user", "assistant", "tool", "assistant", "tool"]
-        assert found_names(asked.messages[2].content)[0] == "current_weather"
-        assert "current_weather" in [tool.name for tool in asked.tools]
+    for request in model.asked[2:]:
+        assert [turn.role for turn in request.messages] == ["user", "assistant", "tool", "assistant", "tool"]
+        assert found_names(request.messages[2].content)[0] == "current_weather"
+        assert "current_weather" in [tool.name for tool in request.tools]
 
 
 async def test_functions_in_a_namespace_are_found_by_their_namespace():

@@ -15,7 +15,7 @@ OWN = Handlers(*MANY, **{tool.name: hello for tool in MANY})
 
 
 def names(model: FakeModel) -> list[list[str]]:
-    return [[tool.name for tool in asked.tools] for asked in model.asked]
+    return [[tool.name for tool in request.tools] for request in model.asked]
 
 
 async def asked(model: FakeModel, extra: dict[str, Any] | None = None, budget: int | None = None, **sent: Any) -> Any:

@@ -9,8 +9,8 @@ from callsmith.server.tools.one_answer import OneAnswer
 def test_an_answer_begins_once_however_often_the_model_is_asked():
     answer = OneAnswer()
     rounds: list[RunEvent] = [Started(Usage(7)), Stopped("calls", Usage(7, 2)), Started(Usage(20)), Text("so")]
-    shown = [event for happened in [*rounds, TurnEnded((), "stop", Usage(27, 4))] for event in answer.add(happened)]
-    assert shown == [Started(Usage(7)), Text("so"), Stopped("stop", Usage(27, 4))]
+    events = [event for happened in [*rounds, TurnEnded((), "stop", Usage(27, 4))] for event in answer.add(happened)]
+    assert events == [Started(Usage(7)), Text("so"), Stopped("stop", Usage(27, 4))]
 
 
 def test_an_answer_has_the_first_decision_of_its_rounds():
@@ -18,5 +18,5 @@ def test_an_answer_has_the_first_decision_of_its_rounds():
     begun: list[RunEvent] = [Started(Usage(7), first), Stopped("calls", report=Report(retries=1))]
     ended: list[RunEvent] = [Started(Usage(9), later), Stopped("stop", report=Report(decision=later)), TurnEnded((), "stop")]
     answer = OneAnswer()
-    shown = [event for happened in [*begun, *ended] for event in answer.add(happened)]
-    assert shown[-1] == Stopped("stop", report=Report(retries=1, decision=first))
+    events = [event for happened in [*begun, *ended] for event in answer.add(happened)]
+    assert events[-1] == Stopped("stop", report=Report(retries=1, decision=first))

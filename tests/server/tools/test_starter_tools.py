@@ -45,9 +45,9 @@ async def test_a_call_of_one_runs_here_and_is_shown_as_one_of_theirs():
     model = FakeModel(calls(SUM), says("It is 1086."))
     async with http(create_app({"m": model})) as asking:
         body = {**APIS["/v1/responses"], **ASK, "tool_events": True}
-        call, said = (await asking.post("/v1/responses", json=body)).json()["output"]
+        call, message = (await asking.post("/v1/responses", json=body)).json()["output"]
     assert (call["type"], call["server_label"], call["name"], call["output"]) == ("mcp_call", "starter", "calculate", "1086")
-    assert said["content"][0]["text"] == "It is 1086."
+    assert message["content"][0]["text"] == "It is 1086."
 
 
 async def test_where_tools_were_given_those_are_offered_and_no_others():

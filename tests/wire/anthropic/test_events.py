@@ -157,9 +157,9 @@ def test_thoughts_that_were_not_wanted_are_not_shown():
 
 
 def test_a_call_that_is_cut_off_is_never_shown_as_one_without_arguments():
-    named = [CallStarted(0, "add", "c"), Unreadable("<tool_call>add", "cut", 0), Stopped("length")]
-    assert write_response(named, HEADING)["content"] == [text("<tool_call>add")]
-    assert "tool_use" not in json.dumps([event for event in sent_of(named) if event["type"] == "content_block_start"])
+    events = [CallStarted(0, "add", "c"), Unreadable("<tool_call>add", "cut", 0), Stopped("length")]
+    assert write_response(events, HEADING)["content"] == [text("<tool_call>add")]
+    assert "tool_use" not in json.dumps([event for event in sent_of(events) if event["type"] == "content_block_start"])
     begun = [CallStarted(0, "add", "c"), CallArguments(0, '{"a'), Unreadable('<tool_call>add{"a', "cut", 0), Stopped("length")]
     assert write_response(begun, HEADING)["content"] == [text('{"a')]
     assert events_of(sent_of(begun))[2] == Unreadable('{"a', "the arguments are no JSON object", 0)

@@ -80,9 +80,9 @@ RUNNING = MessagesHeading("msg_1", "m", mcp_tools={"files_read": ("files", "read
     ],
 )
 def test_servers_and_their_tools_are_read_in_the_present_and_the_older_form(body: Any, servers: list[McpServer]):
-    asked = read(**body)
-    assert list(asked.servers) == servers
-    assert all(tool.name == "add" for tool in asked.request.tools)
+    request = read(**body)
+    assert list(request.servers) == servers
+    assert all(tool.name == "add" for tool in request.request.tools)
 
 
 @pytest.mark.parametrize(
@@ -118,8 +118,8 @@ def test_what_ran_on_the_server_is_read_as_calls_with_their_results_in_the_calls
 
 
 def test_a_turn_that_ends_with_what_ran_on_the_server_is_gone_on_with():
-    asked = read(messages=[*HI, said("assistant", far_use("c1"), far_result("c1", "3"))])
-    assert [message.role for message in asked.request.messages] == ["user", "assistant", "tool"]
+    request = read(messages=[*HI, said("assistant", far_use("c1"), far_result("c1", "3"))])
+    assert [message.role for message in request.request.messages] == ["user", "assistant", "tool"]
     with pytest.raises(UsageError, match="calls without results"):
         read(messages=[*HI, said("assistant", far_use("c1"))])
 
@@ -183,8 +183,8 @@ def runs(draw: st.DrawFn) -> tuple[list[Message], list[ModelEvent | ToolEvent]]:
     messages: list[Message] = []
     events: list[ModelEvent | ToolEvent] = []
     for _ in range(draw(st.integers(0, 3))):
-        made = draw(st.lists(st.builds(Call, st.sampled_from(["files_read", "now"]), ARGUMENTS), min_size=1, max_size=3))
-        calls = [replace(call, id=f"c{at}") for at, call in enumerate(made)]
+        made_calls = draw(st.lists(st.builds(Call, st.sampled_from(["files_read", "now"]), ARGUMENTS), min_size=1, max_size=3))
+        calls = [replace(call, id=f"c{at}") for at, call in enumerate(made_calls)]
         ok = draw(st.booleans())
         results = [Result(call.id, call.name, draw(WORDS if ok else WORDS.filter(bool)), ok) for call in calls]
         answer = Message.assistant(draw(APART), reasoning=draw(WORDS), calls=calls)

@@ -40,9 +40,9 @@ def test_a_block_that_changes_with_every_request_does_not_reach_the_prompt():
 
 @pytest.mark.req("R121")
 def test_calls_and_their_results_are_read_and_a_result_learns_its_tools_name():
-    asked = said("assistant", text("Let me"), text(" see."), use("c1", a=1), use("c2", "now"))
+    turn = said("assistant", text("Let me"), text(" see."), use("c1", a=1), use("c2", "now"))
     answered = said("user", result("c1", "3"), result("c2", [text("noon"), text("sharp")]), text("and?"), text("so?"))
-    assert heard(asked, answered) == (
+    assert heard(turn, answered) == (
         Message.assistant("Let me see.", calls=[Call("add", {"a": 1}, "c1"), Call("now", {}, "c2")]),
         Message("tool", "3", call_id="c1", name="add"),
         Message("tool", "noon\nsharp", call_id="c2", name="now"),
@@ -113,8 +113,8 @@ def test_every_choice_is_understood(spelling: Any, choice: Choice, parallel: boo
     ],
 )
 def test_every_way_to_ask_for_thinking_is_understood(spelling: Any, thinking: bool | None, thoughts: bool):
-    asked = read(thinking=spelling)
-    assert (asked.request.thinking, asked.shows_thoughts) == (thinking, thoughts)
+    request = read(thinking=spelling)
+    assert (request.request.thinking, request.shows_thoughts) == (thinking, thoughts)
 
 
 def test_an_output_is_read_in_its_present_and_its_older_place():
@@ -137,8 +137,8 @@ def test_what_clients_send_along_and_asks_for_nothing_here_is_fine():
 
 
 def test_a_last_message_of_the_assistants_is_the_beginning_of_the_answer():
-    asked = read_request({"messages": [*HI, {"role": "assistant", "content": "{"}], "max_tokens": 5}).request
-    assert asked.prefilled == Message.assistant("{")
+    request = read_request({"messages": [*HI, {"role": "assistant", "content": "{"}], "max_tokens": 5}).request
+    assert request.prefilled == Message.assistant("{")
     assert read_request({"messages": HI, "max_tokens": 5}).request.prefilled is None
 
 
@@ -281,9 +281,9 @@ def conversations(draw: st.DrawFn) -> tuple[Message, ...]:
     calls: dict[str, str] = {}
     for role in draw(st.lists(st.sampled_from(["system", "user", "assistant", "tool"]), max_size=5)):
         if role == "assistant":
-            made = draw(st.lists(CALLS, max_size=2).map(tuple))
-            messages.append(Message("assistant", draw(WORDS), draw(WORDS), made))
-            calls |= {call.id: call.name for call in made}
+            made_calls = draw(st.lists(CALLS, max_size=2).map(tuple))
+            messages.append(Message("assistant", draw(WORDS), draw(WORDS), made_calls))
+            calls |= {call.id: call.name for call in made_calls}
         elif role == "tool" and calls:
             call_id = draw(st.sampled_from(list(calls)))
             messages.append(Message("tool", draw(WORDS), call_id=call_id, name=calls[call_id]))
@@ -311,8 +311,8 @@ def requests(draw: st.DrawFn) -> MessagesRequest:
 
 
 @given(requests())
-def test_a_request_survives_the_way_there_and_back(asked: MessagesRequest):
-    assert read_request(json.loads(json.dumps(write_request(asked)))) == asked
+def test_a_request_survives_the_way_there_and_back(original: MessagesRequest):
+    assert read_request(json.loads(json.dumps(write_request(original)))) == original
 
 
 def test_what_this_api_cannot_do_without_or_cannot_say_is_written_as_near_as_can_be():
@@ -326,7 +326,7 @@ def test_what_this_api_cannot_do_without_or_cannot_say_is_written_as_near_as_can
 
 def test_the_results_of_one_round_are_written_into_one_message():
     results = [Message("tool", "3", call_id="c1", name="add"), Message("tool", "4", call_id="c2", name="add")]
-    asked = Message.assistant(calls=[Call("add", {}, "c1"), Call("add", {}, "c2")])
-    body = write_request(MessagesRequest("m", Request((Message.user("hi"), asked, *results, Message.user("so?")))))
+    turn = Message.assistant(calls=[Call("add", {}, "c1"), Call("add", {}, "c2")])
+    body = write_request(MessagesRequest("m", Request((Message.user("hi"), turn, *results, Message.user("so?")))))
     assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user", "user"]
     assert body["messages"][2]["content"] == [result("c1", "3"), result("c2", "4")]

@@ -25,8 +25,8 @@ KEYS += ["stream", "token", "subject", "via", "trace_id", "depth", "trust", "cap
 
 @given(st.dictionaries(st.sampled_from(KEYS), JUNK, max_size=5))
 @example({"seconds": 0, "timestamp": 7, "depth": 3, "via": ["a", "b"], "trust": "member", "capabilities": []})
-def test_what_is_read_quickly_is_what_is_read_thoroughly(said: dict[str, Any]) -> None:
-    data = json.dumps({**PLAIN, **said}).encode()
+def test_what_is_read_quickly_is_what_is_read_thoroughly(fields: dict[str, Any]) -> None:
+    data = json.dumps({**PLAIN, **fields}).encode()
     try:
         quickly = decode_envelope(data)
     except BusError as error:

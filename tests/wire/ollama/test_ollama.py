@@ -60,8 +60,8 @@ def test_a_repeat_penalty_looks_back_on_64_tokens_unless_the_request_says():
     assert read(options={"repeat_penalty": 1.2}).sampling == Sampling(repetition_penalty=1.2, penalty_window=64)
     assert read(options={"repeat_penalty": 1.2, "repeat_last_n": 8}).sampling.penalty_window == 8
     assert read(options={"repeat_penalty": 1.2, "repeat_last_n": -1}).sampling.penalty_window is None
-    asked = {"presence_penalty": 0.5, "frequency_penalty": -1, "typical_p": 0.7}
-    assert read(options=asked).sampling == Sampling(presence_penalty=0.5, frequency_penalty=-1.0, typical_p=0.7)
+    body = {"presence_penalty": 0.5, "frequency_penalty": -1, "typical_p": 0.7}
+    assert read(options=body).sampling == Sampling(presence_penalty=0.5, frequency_penalty=-1.0, typical_p=0.7)
 
 
 @pytest.mark.parametrize(
@@ -108,10 +108,10 @@ def test_results_find_their_calls_by_name_and_order():
         {"role": "tool", "content": "three"},
         {"role": "tool", "content": "four", "tool_name": "other"},
     ]
-    asked, *results = read(messages=messages).messages
-    assert asked.reasoning == "hm"
-    assert [(call.name, dict(call.arguments)) for call in asked.calls] == [("add", {"a": 1}), ("sub", {}), ("add", {"a": 2})]
-    first, second, third = (call.id for call in asked.calls)
+    turn, *results = read(messages=messages).messages
+    assert turn.reasoning == "hm"
+    assert [(call.name, dict(call.arguments)) for call in turn.calls] == [("add", {"a": 1}), ("sub", {}), ("add", {"a": 2})]
+    first, second, third = (call.id for call in turn.calls)
     assert len({first, second, third}) == 3
     assert [(result.name, result.call_id) for result in results] == [
         ("add", first),
@@ -122,9 +122,9 @@ def test_results_find_their_calls_by_name_and_order():
 
 
 def test_a_prompt_is_a_users_message_behind_the_systems():
-    asked = read_generate({"model": "m", "prompt": "hi", "system": "be brief", "think": True})
-    assert asked.request.messages == (Message.system("be brief"), Message.user("hi"))
-    assert asked.request.thinking is True
+    request = read_generate({"model": "m", "prompt": "hi", "system": "be brief", "think": True})
+    assert request.request.messages == (Message.system("be brief"), Message.user("hi"))
+    assert request.request.thinking is True
 
 
 def test_a_last_message_of_the_assistants_is_the_beginning_of_the_answer():
@@ -193,9 +193,9 @@ def test_no_body_whatever_makes_reading_fail_otherwise_than_by_a_usage_error(bod
 def test_a_stream_ends_with_what_it_has_cost():
     writer = LineWriter(heading())
     lines = [line for event in (Thought("hm"), Text("so"), Stopped("length", Usage(7, 3))) for line in writer.write(event)]
-    thought, said, end = lines
+    thought, text, end = lines
     assert thought["message"] == {"role": "assistant", "content": "", "thinking": "hm"}
-    assert said == {
+    assert text == {
         "model": "m", "created_at": "2026-01-01T00:00:00Z", "message": {"role": "assistant", "content": "so"}, "done": False
     }  # fmt: skip
     assert end["done"]
@@ -244,8 +244,8 @@ def test_a_whole_answer_says_what_the_stream_says():
     [(None, False, None), ("5m", True, 300), (90, True, 90), (0, True, 0), ("0", True, 0), (-1, True, None), ("-1s", True, None)],
 )
 def test_a_request_may_say_how_long_the_model_stays_loaded(value: Any, stays: bool, seconds: float | None):
-    for asked in (read_chat({"model": "m", "keep_alive": value}), read_generate({"model": "m", "keep_alive": value})):
-        assert (asked.stays, asked.stay_seconds) == (stays, seconds)
+    for request in (read_chat({"model": "m", "keep_alive": value}), read_generate({"model": "m", "keep_alive": value})):
+        assert (request.stays, request.stay_seconds) == (stays, seconds)
 
 
 @pytest.mark.parametrize("value", ["soon", True, [], "", 1e400])
@@ -275,8 +275,8 @@ def test_the_size_of_a_model_is_what_it_calls_itself_or_its_parameters(weights: 
 def test_a_request_survives_the_way_there_and_back(chat: Any):
     messages = tuple(replace(message, name=message.name if message.role == "tool" else "") for message in chat.request.messages)
     prefill = bool(messages) and messages[-1].role == "assistant" and not messages[-1].calls
-    asked = OllamaRequest(chat.model, replace(chat.request, messages=_consistent(messages), prefill=prefill), chat.stream)
-    assert read_chat(json.loads(json.dumps(write_chat(asked)))) == asked
+    request = OllamaRequest(chat.model, replace(chat.request, messages=_consistent(messages), prefill=prefill), chat.stream)
+    assert read_chat(json.loads(json.dumps(write_chat(request)))) == request
 
 
 def _consistent(messages: tuple[Message, ...]) -> tuple[Message, ...]:
@@ -288,12 +288,14 @@ def _consistent(messages: tuple[Message, ...]) -> tuple[Message, ...]:
     st.lists(st.text(min_size=1).map(Text) | st.text(min_size=1).map(Thought), max_size=4), st.lists(CALLS, max_size=3), DECISIONS
 )
 @settings(max_examples=tries(20, 60), deadline=None)
-def test_an_answer_survives_the_way_there_and_back(said: list[ModelEvent], made: list[Call], decision: CallDecision | None):
-    events: list[ModelEvent] = [*said]
-    for index, call in enumerate(made):
+def test_an_answer_survives_the_way_there_and_back(
+    answer_events: list[ModelEvent], calls: list[Call], decision: CallDecision | None
+):
+    events: list[ModelEvent] = [*answer_events]
+    for index, call in enumerate(calls):
         whole = Call(call.name, call.arguments, call.id)
         events += [CallStarted(index, whole.name, whole.id), CallArguments(index, whole.text), CallReady(index, whole)]
-    events.append(Stopped("calls" if made else "stop", Usage(7, 3), Report(decision=decision)))
+    events.append(Stopped("calls" if calls else "stop", Usage(7, 3), Report(decision=decision)))
     writer, reader = LineWriter(heading()), LineReader()
     lines = [line for event in events for line in writer.write(event)]
     read_back = [event for line in lines for event in reader.feed(json.loads(json.dumps(line)))]

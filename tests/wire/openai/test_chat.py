@@ -173,9 +173,9 @@ def test_fields_nobody_knows_and_fields_that_ask_for_nothing_are_fine():
 
 
 def test_penalties_and_biases_are_part_of_sampling():
-    asked = read(presence_penalty=1, frequency_penalty=-0.5, repetition_penalty=1.2, logit_bias={"5": -100, "0": 1.5})
+    request = read(presence_penalty=1, frequency_penalty=-0.5, repetition_penalty=1.2, logit_bias={"5": -100, "0": 1.5})
     biases = (TokenBias(5, -100.0), TokenBias(0, 1.5))
-    assert asked.request.sampling == Sampling(
+    assert request.request.sampling == Sampling(
         presence_penalty=1.0, frequency_penalty=-0.5, repetition_penalty=1.2, logit_bias=biases
     )
     assert read(repeat_penalty=1.2, repeat_last_n=9).request.sampling == Sampling(repetition_penalty=1.2, penalty_window=9)
@@ -311,6 +311,6 @@ def test_a_last_message_is_continued_where_a_request_says_so(more: dict[str, Any
 
 
 def test_thoughts_are_left_out_where_a_request_says_so():
-    asked = read_request({"messages": HI, "include_reasoning": False})
-    assert not asked.shows_thoughts
-    assert read_request(write_request(asked)) == asked
+    request = read_request({"messages": HI, "include_reasoning": False})
+    assert not request.shows_thoughts
+    assert read_request(write_request(request)) == request

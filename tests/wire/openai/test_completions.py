@@ -11,8 +11,8 @@ from callsmith.wire.openai.completions import DEFAULT_MAX_TOKENS, MAX_COMPLETION
 def test_a_text_has_a_length_of_its_own_unless_one_is_asked_for() -> None:
     (default,) = read_request({"model": "m", "prompt": "Once"}).completions
     assert default.sampling.max_tokens == DEFAULT_MAX_TOKENS
-    (asked,) = read_request({"model": "m", "prompt": "Once", "max_tokens": 3}).completions
-    assert asked.sampling.max_tokens == 3
+    (completion,) = read_request({"model": "m", "prompt": "Once", "max_tokens": 3}).completions
+    assert completion.sampling.max_tokens == 3
 
 
 def test_each_of_several_prompts_is_continued_so_many_times() -> None:

@@ -73,10 +73,10 @@ def test_what_is_wrong_is_named(entry: Any, field: str):
 @pytest.mark.parametrize("choice", [Choice(), Choice.only("mcp:files/read"), Choice.only("mcp:files/*"), Choice.only("add")])
 def test_a_request_with_servers_is_written_and_read_back(choice: Choice):
     request = Request((Message.user("hi"),), (Tool("add"),), choice)
-    asked = ResponsesRequest(
+    sent_request = ResponsesRequest(
         "m", request, servers=(McpServer("files", ToolFilter(("read",)), "always"), McpServer("web", url="mcp:web"))
     )
-    assert read_request(json.loads(json.dumps(write_request(asked)))) == asked
+    assert read_request(json.loads(json.dumps(write_request(sent_request)))) == sent_request
 
 
 def test_the_wish_to_wait_is_read():
@@ -150,9 +150,9 @@ WAITS = "waiting: this call has not been run, for nobody has approved it yet"
 )
 def test_what_servers_did_is_read_as_calls_and_results(items: list[Any], messages: list[Message], words: Any):
     fields = [Fields(item, f"input.{index}") for index, item in enumerate(items)]
-    plain, said = plain_items(fields)
+    plain, decisions = plain_items(fields)
     assert read_items(plain) == (Message.user("hi"), *messages)
-    assert said == words
+    assert decisions == words
 
 
 def test_a_word_that_is_none_is_named():
@@ -167,11 +167,11 @@ TOOLS = (Tool("read", "Read.", {"type": "object"}), Tool("erase", parameters={"t
 SHOWN = {"files_read": ("files", "read"), "files_erase": ("files", "erase")}
 
 
-def sent_for(events: list[McpEvent], asked: dict[str, Call] | None = None) -> tuple[list[Any], Any]:
+def sent_for(events: list[McpEvent], calls: dict[str, Call] | None = None) -> tuple[list[Any], Any]:
     writer = McpWriter(ResponsesHeading("resp_1", "m", 5, {"parallel_tool_calls": True, "tool_choice": "auto", "tools": []}))
     writer.set_tools(SHOWN)
-    writer.set_approvals(asked or {})
-    sent = [one for event in events for one in writer.write(event)]
+    writer.set_approvals(calls or {})
+    sent = [sent_event for event in events for sent_event in writer.write(event)]
     return [*sent, *writer.close()], writer.response()
 
 

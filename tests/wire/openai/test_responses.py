@@ -38,9 +38,9 @@ def test_a_plain_request_leaves_everything_to_the_model_and_is_stored():
 
 def test_instructions_stand_before_what_came_earlier_and_that_before_the_input():
     earlier = [{"type": "message", "role": "user", "content": "first"}, {"role": "assistant", "content": "second"}]
-    asked = read_request({"model": "m", "instructions": "be brief", "input": "third"}, earlier)
-    assert [message.content for message in asked.request.messages] == ["be brief", "first", "second", "third"]
-    assert [item["content"] for item in asked.input] == ["third"]
+    request = read_request({"model": "m", "instructions": "be brief", "input": "third"}, earlier)
+    assert [message.content for message in request.request.messages] == ["be brief", "first", "second", "third"]
+    assert [item["content"] for item in request.input] == ["third"]
 
 
 def test_messages_are_read_in_every_form():
@@ -56,8 +56,8 @@ def call(id: str, name: str = "add", arguments: str = "{}", **more: Any) -> Any:
     return {"type": "function_call", "id": f"fc_{id}", "call_id": id, "name": name, "arguments": arguments, **more}
 
 
-def output(id: str, said: Any) -> Any:
-    return {"type": "function_call_output", "call_id": id, "output": said}
+def output(id: str, content: Any) -> Any:
+    return {"type": "function_call_output", "call_id": id, "output": content}
 
 
 def reasoning(*texts: str, **more: Any) -> Any:
@@ -67,8 +67,8 @@ def reasoning(*texts: str, **more: Any) -> Any:
 @pytest.mark.req("R9")
 @pytest.mark.req("R12")
 def test_the_items_of_one_answer_make_one_message_and_outputs_learn_their_tools_name():
-    said = {"type": "message", "role": "assistant", "content": "so"}
-    assert messages(reasoning("hm"), said, call("1"), call("2", "sub", '{"a": 1}'), output("1", "3"), output("2", "4")) == (
+    body = {"type": "message", "role": "assistant", "content": "so"}
+    assert messages(reasoning("hm"), body, call("1"), call("2", "sub", '{"a": 1}'), output("1", "3"), output("2", "4")) == (
         Message.assistant("so", reasoning="hm", calls=[Call("add", {}, "1"), Call("sub", {"a": 1}, "2")]),
         Message("tool", "3", call_id="1", name="add"),
         Message("tool", "4", call_id="2", name="sub"),
@@ -76,9 +76,9 @@ def test_the_items_of_one_answer_make_one_message_and_outputs_learn_their_tools_
 
 
 def test_answers_that_follow_each_other_stay_apart():
-    one, two = {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}
-    assert messages(one, two) == (Message.assistant("a"), Message.assistant("b"))
-    assert messages(one, reasoning("hm"), call("1")) == (
+    first, two = {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}
+    assert messages(first, two) == (Message.assistant("a"), Message.assistant("b"))
+    assert messages(first, reasoning("hm"), call("1")) == (
         Message.assistant("a"),
         Message.assistant(reasoning="hm", calls=[Call("add", {}, "1")]),
     )
@@ -87,8 +87,8 @@ def test_answers_that_follow_each_other_stay_apart():
 
 
 def test_what_is_said_between_calls_belongs_to_the_same_answer():
-    one, two = {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}
-    assert messages(one, call("1"), two, call("2")) == (
+    first, two = {"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}
+    assert messages(first, call("1"), two, call("2")) == (
         Message.assistant("ab", calls=[Call("add", {}, "1"), Call("add", {}, "2")]),
     )
 
@@ -116,10 +116,10 @@ def test_what_other_servers_tools_left_behind_is_skipped():
 @pytest.mark.req("R17")
 def test_unknown_kinds_of_tools_are_skipped_and_namespaces_are_flattened():
     space = {"type": "namespace", "name": "crm", "description": "", "tools": [SUB, {"type": "custom", "name": "x"}]}
-    asked = read(tools=[ADD, space, {"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "shell"}])
-    assert asked.request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("crm__sub"))
-    assert asked.namespaces == {"crm__sub": ("crm", "sub")}
-    assert [tool["type"] for tool in asked.repeated["tools"]] == ["function", "namespace"]
+    request = read(tools=[ADD, space, {"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "shell"}])
+    assert request.request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("crm__sub"))
+    assert request.namespaces == {"crm__sub": ("crm", "sub")}
+    assert [tool["type"] for tool in request.repeated["tools"]] == ["function", "namespace"]
     (message,) = messages(call("1", "sub", namespace="crm"))
     assert message.calls[0].name == "crm__sub"
 
@@ -182,9 +182,9 @@ def test_what_clients_really_send_is_read():
         "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "medium", "summary": "auto"},
         "prompt_cache_key": "k", "text": {"verbosity": "low"}, "client_metadata": {"x": "y"}, "service_tier": "auto",
     }  # fmt: skip
-    asked = read_request(codex)
-    assert [message.role for message in asked.request.messages] == ["system", "system", "user"]
-    assert (asked.stream, asked.store, asked.request.parallel, asked.request.thinking) == (True, False, False, True)
+    request = read_request(codex)
+    assert [message.role for message in request.request.messages] == ["system", "system", "user"]
+    assert (request.stream, request.store, request.request.parallel, request.request.thinking) == (True, False, False, True)
 
 
 # What is refused
@@ -249,17 +249,17 @@ def test_no_body_whatever_makes_reading_fail_otherwise_than_by_a_usage_error(bod
 @st.composite
 def histories(draw: st.DrawFn) -> tuple[Message, ...]:
     """Conversations as they are: between two answers there is something, and results follow their calls."""
-    made: list[Message] = []
+    turns: list[Message] = []
     number = 0
     for _ in range(draw(st.integers(1, 3))):
-        made.append(draw(st.builds(Message, st.sampled_from(["system", "user"]), WORDS)))
+        turns.append(draw(st.builds(Message, st.sampled_from(["system", "user"]), WORDS)))
         if draw(st.booleans()):
             calls = draw(st.lists(CALLS, max_size=2))
-            calls = [Call(one.name, one.arguments, f"{one.id}{number}{at}") for at, one in enumerate(calls)]
+            calls = [Call(drawn.name, drawn.arguments, f"{drawn.id}{number}{at}") for at, drawn in enumerate(calls)]
             number += 1
-            made.append(Message("assistant", draw(WORDS), draw(WORDS), tuple(calls)))
-            made += [Message("tool", draw(WORDS), call_id=item.id, name=item.name) for item in calls]
-    return tuple(made)
+            turns.append(Message("assistant", draw(WORDS), draw(WORDS), tuple(calls)))
+            turns += [Message("tool", draw(WORDS), call_id=item.id, name=item.name) for item in calls]
+    return tuple(turns)
 
 
 @st.composite
@@ -282,10 +282,10 @@ def requests(draw: st.DrawFn) -> ResponsesRequest:
 
 
 @given(requests())
-def test_a_request_survives_the_way_there_and_back(asked: ResponsesRequest):
-    assert read_request(json.loads(json.dumps(write_request(asked)))) == asked
+def test_a_request_survives_the_way_there_and_back(original: ResponsesRequest):
+    assert read_request(json.loads(json.dumps(write_request(original)))) == original
 
 
 def test_a_namespace_survives_the_way_there_and_back():
-    asked = read(tools=[{"type": "namespace", "name": "crm", "tools": [SUB]}, ADD])
-    assert read_request(write_request(asked)) == asked
+    request = read(tools=[{"type": "namespace", "name": "crm", "tools": [SUB]}, ADD])
+    assert read_request(write_request(request)) == request

@@ -35,7 +35,7 @@ HEADING = ResponsesHeading("resp_1", "m", 1, read_request({"model": "m", "input"
 
 def sent_for(events: list[ModelEvent], heading: ResponsesHeading = HEADING) -> list[dict[str, Any]]:
     writer = EventWriter(heading)
-    return [one for event in events for one in writer.write(event)] + writer.close()
+    return [sent_event for event in events for sent_event in writer.write(event)] + writer.close()
 
 
 def events_of(sent: list[Any]) -> list[ModelEvent]:
@@ -190,7 +190,7 @@ def test_an_answer_that_just_ends_is_ended():
 def test_an_answer_that_fails_or_is_cancelled_ends_every_item_it_has_begun():
     for end in ("failed", "cancelled"):
         writer = EventWriter(HEADING)
-        sent = [one for event in (Text("a"), CallStarted(0, "add", "c")) for one in writer.write(event)]
+        sent = [sent_event for event in (Text("a"), CallStarted(0, "add", "c")) for sent_event in writer.write(event)]
         sent += writer.fail(write_failure(503, "gone")) if end == "failed" else writer.cancel()
         assert sum(event["type"].endswith("item.added") for event in sent) == 2
         assert sum(event["type"].endswith("item.done") for event in sent) == 2

@@ -85,8 +85,8 @@ def tool_blocks_begin_with_their_identity(stream: Stream) -> Iterator[str]:
 
 
 def _begun(stream: Stream, kind: str) -> Iterator[dict[str, Any]]:
-    for named, data in typed_data(stream):
-        if named == "content_block_start" and data["content_block"]["type"] == kind:
+    for event_type, data in typed_data(stream):
+        if event_type == "content_block_start" and data["content_block"]["type"] == kind:
             yield data["content_block"]
 
 

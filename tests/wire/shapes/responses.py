@@ -93,19 +93,19 @@ def items_begin_empty(stream: Stream) -> Iterator[str]:
 
 @rule("responses")
 def pieces_add_up(stream: Stream) -> Iterator[str]:
-    said: dict[Any, str] = {}
+    texts: dict[Any, str] = {}
     for kind, data in typed_data(stream):
         place = data.get("output_index")
         if kind.endswith(".delta"):
-            said[place] = said.get(place, "") + data["delta"]
-        elif kind in ("response.output_text.done", "response.reasoning_text.done") and data["text"] != said.get(place):
+            texts[place] = texts.get(place, "") + data["delta"]
+        elif kind in ("response.output_text.done", "response.reasoning_text.done") and data["text"] != texts.get(place):
             yield f"{kind}: {data['text']!r}"
-        elif kind.endswith("call_arguments.done") and data["arguments"] != said.get(place, ""):
+        elif kind.endswith("call_arguments.done") and data["arguments"] != texts.get(place, ""):
             yield f"{kind}: {data['arguments']!r}"
         elif kind == "response.output_item.done":
             item = data["item"]
             whole = item.get("arguments", "") + "".join(part["text"] for part in item.get("content", ()))
-            if item["type"] in _IN_PIECES and whole != said.get(place, ""):
+            if item["type"] in _IN_PIECES and whole != texts.get(place, ""):
                 yield f"item {place}: {whole!r}"
 
 
@@ -117,9 +117,9 @@ def parts_are_added_filled_and_done(stream: Stream) -> Iterator[str]:
         if kind.startswith(("response.content_part", "response.output_text", "response.reasoning_text")):
             own = steps.setdefault(data.get("output_index"), [])
             own += [] if step == "delta" and own[-1:] == ["delta"] else [step if "_text" in kind else f"part {step}"]
-    for place, taken in steps.items():
-        if taken != ["part added", "delta", "done", "part done"]:
-            yield f"item {place}: {taken}"
+    for place, item_steps in steps.items():
+        if item_steps != ["part added", "delta", "done", "part done"]:
+            yield f"item {place}: {item_steps}"
 
 
 @rule("responses")
@@ -184,14 +184,14 @@ def mcp_items_go_their_way(stream: Stream) -> Iterator[str]:
             own += [] if step == "delta" and own[-1:] == ["delta"] else [step]
         item = data.get("item", {})
         if kind == "response.output_item.done" and item["type"] in _WAYS and item.get("status") != "incomplete":
-            taken = steps.get(place, [])
-            if taken not in _WAYS[item["type"]] or item.get("status", taken[-1]) != taken[-1]:
-                yield f"item {place}, {item.get('status')}: {taken}"
+            item_steps = steps.get(place, [])
+            if item_steps not in _WAYS[item["type"]] or item.get("status", item_steps[-1]) != item_steps[-1]:
+                yield f"item {place}, {item.get('status')}: {item_steps}"
 
 
 def _mcp_items(stream: Stream, kind: str) -> Iterator[dict[str, Any]]:
-    for named, data in typed_data(stream):
-        if named == "response.output_item.done" and data["item"]["type"] == kind:
+    for event_type, data in typed_data(stream):
+        if event_type == "response.output_item.done" and data["item"]["type"] == kind:
             yield data["item"]
 
 

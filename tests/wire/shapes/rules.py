@@ -42,8 +42,8 @@ def rule(dialect: str) -> Callable[[Rule], Rule]:
 
 def complaints(dialect: str, stream: Stream) -> dict[str, list[str]]:
     """What is wrong, by rule."""
-    found = {name: list(check(stream)) for name, check in RULES[dialect].items()}
-    return {name: wrong for name, wrong in found.items() if wrong}
+    by_rule = {name: list(check(stream)) for name, check in RULES[dialect].items()}
+    return {name: wrong for name, wrong in by_rule.items() if wrong}
 
 
 def parse_events(raw: bytes) -> list[Sent]:
@@ -103,7 +103,9 @@ def called(dialect: str, stream: Stream) -> list[tuple[str, Any]]:
     for kind, data in typed_data(stream):
         match dialect:
             case "chat":
-                for delta in (one for choice in data.get("choices", ()) for one in choice["delta"].get("tool_calls", ())):
+                for delta in (
+                    call_delta for choice in data.get("choices", ()) for call_delta in choice["delta"].get("tool_calls", ())
+                ):
                     names += [delta["function"]["name"]] if "id" in delta else []
                     texts += [""] if "id" in delta else []
                     texts[delta["index"]] += delta["function"]["arguments"]
@@ -116,9 +118,9 @@ def called(dialect: str, stream: Stream) -> list[tuple[str, Any]]:
             case "anthropic" if kind == "content_block_delta" and "partial_json" in data["delta"]:
                 texts[-1] += data["delta"]["partial_json"]
             case "ollama":
-                made = (data.get("message") or {}).get("tool_calls", ())
-                names += [call["function"]["name"] for call in made]
-                texts += [json.dumps(call["function"]["arguments"]) for call in made]
+                calls = (data.get("message") or {}).get("tool_calls", ())
+                names += [call["function"]["name"] for call in calls]
+                texts += [json.dumps(call["function"]["arguments"]) for call in calls]
             case _:
                 pass
     return [(name, json.loads(text or "{}")) for name, text in zip(names, texts, strict=True)]

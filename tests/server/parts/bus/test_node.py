@@ -58,8 +58,8 @@ async def test_a_bus_that_is_away_is_connected_when_it_is_there(tmp_path: Path, 
 async def test_tools_of_the_bus_are_built_in_ones_and_patterns() -> None:
     bus = CapabilityBus()
     assert bus_tools(bus, ()) is None
-    found = bus_tools(bus, ("search_corpus", "experimental.home.*"))
-    assert found is not None
-    assert [tool.name for tool in await found.tools()] == ["search_corpus"]
+    toolset = bus_tools(bus, ("search_corpus", "experimental.home.*"))
+    assert toolset is not None
+    assert [tool.name for tool in await toolset.tools()] == ["search_corpus"]
     with pytest.raises(UsageError, match="search_corpus"):
         bus_tools(bus, ("search_korpus",))

@@ -63,15 +63,15 @@ class Scripted:
         self.calls.append(call)
         self.running += 1
         try:
-            given = call.input
-            if given.get("fail") == "first":
+            chat_input = call.input
+            if chat_input.get("fail") == "first":
                 raise BusError("rate_limited", "later", seconds=2)
-            for number in range(given.get("tokens", 0)):
-                yield Frame("token", {"text": f"t{number}", **({"pad": "x" * given["pad"]} if "pad" in given else {})})
-            if "event" in given:
-                yield Frame(given["event"], {})
-            if given.get("tool"):
-                results = [message["content"] for message in given.get("messages", ()) if message["role"] == "tool"]
+            for number in range(chat_input.get("tokens", 0)):
+                yield Frame("token", {"text": f"t{number}", **({"pad": "x" * chat_input["pad"]} if "pad" in chat_input else {})})
+            if "event" in chat_input:
+                yield Frame(chat_input["event"], {})
+            if chat_input.get("tool"):
+                results = [message["content"] for message in chat_input.get("messages", ()) if message["role"] == "tool"]
                 if not results:
                     for frame in CLOCK:
                         yield frame
@@ -79,14 +79,14 @@ class Scripted:
                     assert reply is not None
                     results = [json.dumps(reply["body"])]
                 yield Frame("token", {"text": f"It is {json.loads(results[0])['time']}."})
-            until = asyncio.get_running_loop().time() + given.get("stubborn", 0)
+            until = asyncio.get_running_loop().time() + chat_input.get("stubborn", 0)
             while asyncio.get_running_loop().time() < until:
                 with suppress(asyncio.CancelledError):
                     await asyncio.sleep(0.01)
-            await asyncio.sleep(given.get("sleep", 0))
-            if given.get("fail") == "late":
+            await asyncio.sleep(chat_input.get("sleep", 0))
+            if chat_input.get("fail") == "late":
                 raise BusError("timeout", "too late")
-            yield Frame("done", {"tokens_out": given.get("tokens", 0), "stop_reason": "end"})
+            yield Frame("done", {"tokens_out": chat_input.get("tokens", 0), "stop_reason": "end"})
         except (asyncio.CancelledError, GeneratorExit):
             self.cancelled += 1
             raise
@@ -110,9 +110,9 @@ def envelope(capability: str = "llm.chat", version: str = "2.0", body: Any = Non
     return {"capability": capability, "version": version, "body": {"input": {}} if body is None else body, **fields}
 
 
-def chat(stream: bool = True, **given: Any) -> dict[str, Any]:
+def chat(stream: bool = True, **fields: Any) -> dict[str, Any]:
     """The body of a request that calls llm.chat."""
-    return {"envelope": envelope(body={"input": given}, stream=stream)}
+    return {"envelope": envelope(body={"input": fields}, stream=stream)}
 
 
 def query_headers(**more: str) -> dict[str, str]:
@@ -141,8 +141,8 @@ async def send(socket: ClientConnection, **message: Any) -> None:
     await socket.send(json.dumps(message))
 
 
-async def call(socket: ClientConnection, **given: Any) -> None:
-    await send(socket, type="call", **chat(**given))
+async def call(socket: ClientConnection, **fields: Any) -> None:
+    await send(socket, type="call", **chat(**fields))
 
 
 async def frames_of(socket: ClientConnection, *, acks: bool = True) -> list[dict[str, Any]]:

@@ -74,11 +74,11 @@ async def test_what_is_wrong_with_a_call_is_said_with_its_status_and_code(
     app, _ = scripted_app()
     async with http(app) as client:
         response = await post(client, body, **headers)
-    found = response.json()
-    assert (response.status_code, found["error"]) == (status, code), found
-    assert found["message"] and found["request_id"] == response.headers["x-request-id"]
+    stored = response.json()
+    assert (response.status_code, stored["error"]) == (status, code), stored
+    assert stored["message"] and stored["request_id"] == response.headers["x-request-id"]
     if code == "rate_limited":
-        assert (found["retry_after_ms"], response.headers["retry-after"]) == (2000, "2")
+        assert (stored["retry_after_ms"], response.headers["retry-after"]) == (2000, "2")
 
 
 @pytest.mark.req("R104", "R107")

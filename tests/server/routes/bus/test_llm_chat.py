@@ -92,8 +92,8 @@ async def test_callers_share_nothing_of_their_prompts_and_each_has_one_cache_in_
     async with http(create_app({"m": model}, settings=Settings(keys=keys))) as client:
         for name in keys:
             assert (await post(client, body, authorization=f"Bearer {name}")).status_code == 200
-            said = {"model": "m", "messages": [{"role": "user", "content": "The secret is 42."}]}
-            await client.post("/v1/chat/completions", json=said, headers={"authorization": f"Bearer {name}"})
+            items = {"model": "m", "messages": [{"role": "user", "content": "The secret is 42."}]}
+            await client.post("/v1/chat/completions", json=items, headers={"authorization": f"Bearer {name}"})
     alice, alice_http, bob, bob_http = [item.cache_salt for item in model.asked]
     assert (alice, bob) == (alice_http, bob_http)
     assert alice and bob and alice != bob

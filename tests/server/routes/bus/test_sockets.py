@@ -64,15 +64,15 @@ async def test_a_tool_loop_in_one_socket_goes_on_as_a_second_call_with_the_messa
         await call(socket, tokens=1, tool=True)
         first = [json.loads(await socket.recv()) for _ in range(4)]
         assert [item["event"] for item in first] == ["token", "tool_call_delta", "tool_call_delta", "tool_call"]
-        asked = first[-1]["data"]
-        assert asked == {"id": "tc_1", "name": "clock", "arguments": {"zone": "UTC"}}
-        assert json.loads("".join(item["data"]["arguments_delta"] for item in first[1:3])) == asked["arguments"]
-        await send(socket, type="tool_result", tool_call_id=asked["id"], body={"time": "12:00"})
+        question = first[-1]["data"]
+        assert question == {"id": "tc_1", "name": "clock", "arguments": {"zone": "UTC"}}
+        assert json.loads("".join(item["data"]["arguments_delta"] for item in first[1:3])) == question["arguments"]
+        await send(socket, type="tool_result", tool_call_id=question["id"], body={"time": "12:00"})
         rest = await frames_of(socket)
     messages = [
         {"role": "user", "content": "What time is it?"},
-        {"role": "assistant", "content": "t0", "tool_calls": [asked]},
-        {"role": "tool", "tool_call_id": asked["id"], "content": json.dumps({"time": "12:00"})},
+        {"role": "assistant", "content": "t0", "tool_calls": [question]},
+        {"role": "tool", "tool_call_id": question["id"], "content": json.dumps({"time": "12:00"})},
     ]
     async with http(app) as client:
         again = sse_frames((await post(client, chat(tokens=1, tool=True, messages=messages))).text)
@@ -89,12 +89,12 @@ async def test_binary_messages_are_answered_in_kind() -> None:
     assert [json.loads(item)["event"] for item in answer] == ["token", "done"]
 
 
-@pytest.mark.parametrize("given", [{"sleep": 30}, {"tool": True}, {"tokens": 1000}])
-async def test_a_call_that_is_cancelled_ends_with_an_error_and_stops_its_handler(given: dict[str, Any]) -> None:
+@pytest.mark.parametrize("fields", [{"sleep": 30}, {"tool": True}, {"tokens": 1000}])
+async def test_a_call_that_is_cancelled_ends_with_an_error_and_stops_its_handler(fields: dict[str, Any]) -> None:
     app, scripted = scripted_app(settings=Settings(queue=1))
     async with served(app) as url:
         async with socket_to(url) as socket:
-            await call(socket, **given)
+            await call(socket, **fields)
             await until(lambda: scripted.running)
             await send(socket, type="cancel")
             frames = await frames_of(socket)
