@@ -46,7 +46,7 @@ class Company:
 
     async def granted(self, name: str, session: str) -> frozenset[Any]:
         """What the server lets run unasked in a session of a caller."""
-        return await Approvals(self.store, name).granted(session)
+        return await Approvals(self.store, name).list_granted(session)
 
     async def get(self, name: str, path: str) -> httpx2.Response:
         async with self.client(name) as client:

@@ -105,8 +105,8 @@ async def test_approvals_paused_runs_and_grants_are_read_as_they_were_written():
     for kind in ("approval", "paused_run", "grant"):
         assert {document.data["version"] for document in await store.list(kind)} == {1}
     assert list((await approvals.get(*(item.id for item in APPROVALS))).values()) == APPROVALS
-    assert [await approvals.paused(run.id) for run in RUNS] == RUNS
-    assert await approvals.granted("conv_1") == {"add", "wipe"}
+    assert [await approvals.get_run(run.id) for run in RUNS] == RUNS
+    assert await approvals.list_granted("conv_1") == {"add", "wipe"}
 
 
 async def test_responses_are_read_as_they_were_written():
@@ -167,7 +167,7 @@ async def test_what_a_paused_run_was_told_about_earlier_calls_is_not_stored():
     run = PausedRun("run_1", "qwen", Request((Message.user("Hi"),)), options, SAVED, 2)
     approvals = Approvals(SqliteStore())
     await approvals.write(run)
-    assert await approvals.paused("run_1") == PausedRun("run_1", "qwen", Request(()), ToolOptions("mixed"), SAVED, 2, version=1)
+    assert await approvals.get_run("run_1") == PausedRun("run_1", "qwen", Request(()), ToolOptions("mixed"), SAVED, 2, version=1)
 
 
 @pytest.mark.parametrize(

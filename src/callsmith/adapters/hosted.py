@@ -179,7 +179,7 @@ class HostedModel:
         return self._opened.put(key, self._render_opened(variables, after_tool, tools)) if opening is None else opening
 
     def opened_in(self, prompt: str) -> str:
-        """The end of a rendered prompt that begins the model's turn; "" where it cannot be told."""
+        """The end of a rendered prompt that begins the model's turn; "" where it is not known."""
         for opened in sorted(self._usual_openings, key=len, reverse=True):
             if opened and prompt.endswith(opened):
                 return opened

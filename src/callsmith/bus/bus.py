@@ -50,7 +50,7 @@ _NOT_RUN = frozenset({"capacity_exceeded", "rate_limited", "not_found"})  # a pr
 class CapabilityBus:
     """A bus: of this process alone or, with a transport, one with other nodes.
 
-    `check_authority` is asked about every call here that is made with a token. `observers` are told of every call, and `audit`
+    `check_authority` is asked about every call here that is made with a token. `observers` see every call, and `audit`
     of every capability of this node that runs.
     """
 

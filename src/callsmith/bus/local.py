@@ -92,13 +92,13 @@ class LocalProvider:
             raise BusError("capacity_exceeded", f"{self.descriptor.name} answers {most} calls at a time", seconds=0.5)
         self._in_flight += 1
 
-    def _audited(self, call: CapabilityCall) -> AbstractAsyncContextManager[None]:
+    def _audit_call(self, call: CapabilityCall) -> AbstractAsyncContextManager[None]:
         _current.set(call.authority)
         audit = self._audit()
         return nullcontext() if audit is None else _audit_call(audit, self.descriptor, call)
 
     async def _answer(self, call: CapabilityCall) -> Answer:
-        async with self._audited(call):
+        async with self._audit_call(call):
             answering = self._handler(call)
             if not isinstance(answering, AsyncIterator):
                 return await answering
@@ -110,7 +110,7 @@ class LocalProvider:
             raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame")
 
     async def _pump(self, call: CapabilityCall, queue: "asyncio.Queue[Frame | None]") -> None:
-        async with self._audited(call):
+        async with self._audit_call(call):
             answering = self._handler(call)
             if not isinstance(answering, AsyncIterator):
                 await queue.put(Frame("done", await answering))

@@ -48,7 +48,7 @@ def bound_tool(
     """A tool that a capability runs: `capability` is one with its version, "rag.query@1.0".
 
     `params` are the arguments that go to the `params` of the body; `constants` are added, as `{"params.backend": "fast",
-    "input.task": "caption"}`. `collect` and `join`: what becomes of a stream (`Binding`).
+    "input.task": "caption"}`. `collect` and `join`: how a stream becomes one result (`Binding`).
     """
     target, version = parse_reference(capability)
     fixed: dict[str, dict[str, Json]] = {"params": {}, "input": {}}

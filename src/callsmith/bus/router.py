@@ -124,7 +124,7 @@ class Router:
         self, offers: Sequence[Offer], name: str, version: Version, params: Mapping[str, Json], tests: Mapping[str, ParamsTest]
     ) -> list[Offer]:
         """The offers that can answer a call, the best first. A BusError says why there is none."""
-        if len(offers) == 1:  # the way of most calls
+        if len(offers) == 1:  # most calls
             offer = offers[0]
             fits = satisfies(offer.descriptor.version, version) and _fits(offer, params, tests)
             if fits and self.health(offer).is_available(time.monotonic()):

@@ -54,7 +54,7 @@ from callsmith.wire.capability.frames import Frame
 Admission: TypeAlias = Callable[[CapabilityCall], AbstractAsyncContextManager[object]]
 
 CHAT_SECONDS = 120.0  # that a model may be silent
-SIGN_OF_LIFE_SECONDS = 15.0  # after which its caller is told that it still works
+SIGN_OF_LIFE_SECONDS = 15.0  # after which its caller is notified that it still works
 
 
 def _always(_: CapabilityCall) -> AbstractAsyncContextManager[object]:

@@ -37,7 +37,7 @@ class Diagnosis:
     verdict: Verdict
     what: str
     message: str
-    mend: str = ""
+    remedy: str = ""
 
 
 class DoctorCommand(SettingsCommand):
@@ -58,8 +58,8 @@ def doctor(
         failed = failed or finding.verdict == "fail"
         echo(f"{finding.verdict:5}", fg=COLOURS[finding.verdict], nl=False)
         echo(f"{finding.what:9} {finding.message}")
-        if finding.mend:
-            echo(f"{'':15}→ {finding.mend}")
+        if finding.remedy:
+            echo(f"{'':15}→ {finding.remedy}")
     raise typer.Exit(1 if failed else 0)
 
 
@@ -95,8 +95,8 @@ def _extras() -> Iterator[Diagnosis]:
     for extra, packages in extras().items():
         missing = [package for package in packages if _version(package) is None]
         if missing:
-            mend = f"If you need it: pip install 'callsmith[{extra}]'"
-            yield Diagnosis("warn", "extra", f"{extra}: {', '.join(missing)} not installed", mend)
+            remedy = f"If you need it: pip install 'callsmith[{extra}]'"
+            yield Diagnosis("warn", "extra", f"{extra}: {', '.join(missing)} not installed", remedy)
         else:
             yield Diagnosis("ok", "extra", f"{extra}: {', '.join(f'{package} {_version(package)}' for package in packages)}")
 
@@ -132,8 +132,8 @@ def _library() -> Diagnosis:
     text = f"{located.path}, of a build that is known; {located.why}"
     if neglected:
         install = f"callsmith engines install{f', and unset {VARIABLE}' if os.environ.get(VARIABLE) else ''}"
-        mend = f"To answer faster: {install}" if not all(map(machine.obstacle, BUILDS)) else ""
-        return Diagnosis("warn", "llama.cpp", f"{text}, but without the code for this processor's {neglected}", mend)
+        remedy = f"To answer faster: {install}" if not all(map(machine.obstacle, BUILDS)) else ""
+        return Diagnosis("warn", "llama.cpp", f"{text}, but without the code for this processor's {neglected}", remedy)
     return Diagnosis("ok", "llama.cpp", text)
 
 
@@ -146,8 +146,8 @@ def _gpu() -> Diagnosis:
     if devices := gpus(load()):
         free = ", ".join(f"{device}, {device.free / 2**30:.0f} GiB free" for device in devices)
         return Diagnosis("ok", "gpu", free)
-    why, _, mend = unused_gpu(this_machine()).partition(". Run: ")
-    return Diagnosis("warn", "gpu", why, mend and f"Run: {mend}") if why else Diagnosis("ok", "gpu", "none that could be used")
+    why, _, remedy = unused_gpu(this_machine()).partition(". Run: ")
+    return Diagnosis("warn", "gpu", why, remedy and f"Run: {remedy}") if why else Diagnosis("ok", "gpu", "none that could be used")
 
 
 def _grammars() -> str:
@@ -245,8 +245,8 @@ def _port(host: str, port: int) -> Diagnosis:
     try:
         bind_listener(host, port).close()
     except Unavailable as error:
-        mend = "If that is not your server: callsmith serve --port 0 takes a free one."
-        return Diagnosis("warn", "port", error.message, mend)
+        remedy = "If that is not your server: callsmith serve --port 0 takes a free one."
+        return Diagnosis("warn", "port", error.message, remedy)
     return Diagnosis("ok", "port", f"{host}:{port} is free")
 
 
@@ -254,10 +254,10 @@ def _reachable(url: str) -> Diagnosis:
     from urllib.request import urlopen
 
     base = url.rstrip("/").removesuffix("/v1")
-    mend = f"Start one: callsmith serve. Then look at {base}/health."
+    remedy = f"Start one: callsmith serve. Then look at {base}/health."
     try:
         with urlopen(f"{base}/health", timeout=5) as response:
             status = json.load(response)["status"]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        return Diagnosis("fail", "server", f"{base} does not answer as callsmith does: {getattr(error, 'reason', error)}", mend)
+        return Diagnosis("fail", "server", f"{base} does not answer as callsmith does: {getattr(error, 'reason', error)}", remedy)
     return Diagnosis("ok" if status == "ok" else "warn", "server", f"{base} says: {status}")

@@ -68,7 +68,7 @@ def install(
     if source and not source.is_dir():
         raise UsageError(f"there is no folder {source}")
     machine = this_machine()
-    chosen = [_named(name)] if name else [build for build in _builds() if not machine.obstacle(build)]
+    chosen = [_find_build(name)] if name else [build for build in _builds() if not machine.obstacle(build)]
     if not chosen:
         echo("No build is known for this machine but the one that callsmith[llama] installs.", err=True)
         return
@@ -92,7 +92,7 @@ def remove(name: Annotated[str, typer.Argument(help="A build of llama.cpp that i
     """Delete an installed build of llama.cpp."""
     from callsmith.models.library_builds import remove_build
 
-    echo(f"{name} is removed." if remove_build(_named(name)) else f"{name} was not installed.", err=True)
+    echo(f"{name} is removed." if remove_build(_find_build(name)) else f"{name} was not installed.", err=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +177,7 @@ def _builds() -> "tuple[Build, ...]":
     return BUILDS
 
 
-def _named(name: str) -> "Build":
+def _find_build(name: str) -> "Build":
     from callsmith.core.errors import UnknownName
 
     builds = {build.name: build for build in _builds()}

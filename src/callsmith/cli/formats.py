@@ -65,7 +65,7 @@ def detect_format(
     """
     from callsmith.formats.toml.write import format_to_toml
 
-    detection = _found(_template(source), _name_for(save))
+    detection = _detect(_template(source), _name_for(save))
     if save:
         save.write_text(format_to_toml(detection.format), encoding="utf-8")
     if as_json:
@@ -83,7 +83,7 @@ def _name_for(save: Path | None) -> str:
 
 
 @dataclass(frozen=True)
-class _Found:
+class _Detection:
     """A format that reads a template: what to say about it, and the text that it reads."""
 
     format: "Format"
@@ -92,7 +92,7 @@ class _Found:
     rendered: str
 
 
-def _found(template: "Template", name: str) -> _Found:
+def _detect(template: "Template", name: str) -> _Detection:
     from callsmith.formats import formats
     from callsmith.formats.inference.detect import detect
     from callsmith.formats.toml.write import format_to_toml
@@ -102,11 +102,11 @@ def _found(template: "Template", name: str) -> _Found:
     if match := detect(template, formats().values()):
         message = f"{match.format.name}\nIt reads back {match.found} of {match.expected} calls that the template was given"
         evidence = {"format": match.format.name, "calls": match.found, "leftover": match.leftover}
-        return _Found(match.format, f"{message}, and leaves {match.leftover} characters as text.", evidence, match.text)
+        return _Detection(match.format, f"{message}, and leaves {match.leftover} characters as text.", evidence, match.text)
     inferred = _infer(template, name)
     toml = format_to_toml(inferred.format)
     message = "\n".join(("No known format reads it. Worked out from what the template writes:\n", toml, *inferred.notes))
-    return _Found(inferred.format, message, {"format": None, "inferred": toml, "notes": inferred.notes}, inferred.text)
+    return _Detection(inferred.format, message, {"format": None, "inferred": toml, "notes": inferred.notes}, inferred.text)
 
 
 class FormatNotation(StrEnum):

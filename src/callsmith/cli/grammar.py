@@ -96,7 +96,7 @@ def grammar(
     wanted = Choice(choice) if choice == "auto" or choice == "required" else Choice.only(choice)
     built = grammar_for(find_format(named_format(format, format_file) or "hermes"), declared, wanted, parallel=not no_parallel)
     assert built is not None  # there are tools to choose from
-    text, unenforced = _written(built, target)
+    text, unenforced = _write_for(built, target)
     if report:
         _report(unenforced)
         return
@@ -105,7 +105,7 @@ def grammar(
         echo(f"note: {len(unenforced)} keyword(s) are not enforced by the grammar; --report lists them", err=True)
 
 
-def _written(calls_grammar: "Grammar", target: GrammarTarget) -> tuple[str, tuple[tuple[str, str], ...]]:
+def _write_for(calls_grammar: "Grammar", target: GrammarTarget) -> tuple[str, tuple[tuple[str, str], ...]]:
     """The grammar as the target wants it, and what it does not enforce."""
     from callsmith.grammar.targets.gbnf import to_gbnf
     from callsmith.grammar.targets.lark import to_lark
@@ -136,7 +136,7 @@ def _report(unenforced: tuple[tuple[str, str], ...]) -> None:
 
 
 def _judge(lines: "Iterable[bytes]", as_written: bool) -> None:
-    """A verdict for each line, as it comes; how many there are so far is told where somebody watches."""
+    """A verdict for each line, as it comes; on a terminal, the count so far is shown."""
     from callsmith.models.schema_judge import SchemaJudge
 
     watched = sys.stderr.isatty() and not sys.stdout.isatty()

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 UNGUARDED = """\
 whoever reaches {host} could call these tools: nobody is asked for a key.
-Listen on 127.0.0.1 only, put something before it that asks, or insist with --open."""
+Listen on 127.0.0.1 only, put an authenticating proxy before it, or allow it with --open."""
 
 app = typer.Typer()
 
@@ -63,7 +63,7 @@ def mcp(
     from callsmith.tools.wrap import Confirmed
 
     settings = settings_of(context)
-    with _diverted():
+    with _divert_output():
         toolset = load_toolset(settings.llm.tools or "demo")
     asks = yes or isinstance(toolset, Confirmed)
     server = ToolsetServer(toolset if asks else Confirmed(toolset), happening, version=version("callsmith")).server()
@@ -74,7 +74,7 @@ def mcp(
 
 
 @contextmanager
-def _diverted() -> Generator[None, None, None]:
+def _divert_output() -> Generator[None, None, None]:
     """Redirect standard output to standard error, also of child processes: on stdio only the protocol may be written."""
     sys.stdout.flush()
     line = os.dup(1)

@@ -55,10 +55,10 @@ def parse(
         if format is None:
             raise UsageError("say how the model writes: --format NAME (`callsmith formats` lists them)", field="format")
         text = stream.read().decode("utf-8", "replace")
-        echo_json(parsed(find_format(format), [text], declared, opened))
+        echo_json(parse_output(find_format(format), [text], declared, opened))
 
 
-def parsed(format: "Format", pieces: Iterable[str], tools: Sequence[Tool], opened: str = "") -> dict[str, Any]:
+def parse_output(format: "Format", pieces: Iterable[str], tools: Sequence[Tool], opened: str = "") -> dict[str, Any]:
     """What a text, in pieces, says: content, reasoning and calls."""
     from callsmith.formats.reader.parse import parse
 
@@ -101,7 +101,7 @@ def _row(row: Any, defaults: dict[str, Any], tools: Sequence[Tool]) -> dict[str,
     declared = tools_of(fields.get("tools")) if "tools" in fields.data else tools
     if fields.array("chunks") is None and fields.text("output") is None:
         raise fields.error("output", "is missing")
-    return parsed(format, fields.texts("output" if fields.get("chunks") is None else "chunks"), declared, opened)
+    return parse_output(format, fields.texts("output" if fields.get("chunks") is None else "chunks"), declared, opened)
 
 
 def _within_thought(format: "Format", opened: str) -> str:

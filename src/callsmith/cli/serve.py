@@ -40,7 +40,7 @@ OWN_TOOLS = """\
 """
 UNGUARDED = """\
 whoever reaches {host} could use this server: it has no keys, and would run its tools for anyone.
-Make a key with `callsmith keys new NAME`, listen on 127.0.0.1 only, or insist with --open."""
+Make a key with `callsmith keys new NAME`, listen on 127.0.0.1 only, or allow it with --open."""
 
 app = typer.Typer()
 

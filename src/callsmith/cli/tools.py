@@ -56,7 +56,7 @@ def list_tools(
     settings = settings_of(context)
     tools, mcp = settings.llm.tools, settings.mcp
 
-    async def listed() -> tuple[list["Tool"], tuple["Status", ...]]:
+    async def list_all() -> tuple[list["Tool"], tuple["Status", ...]]:
         configured = servers(mcp)
         for item in configured:
             if accept and item.pins:
@@ -66,7 +66,7 @@ def list_tools(
             await wait_until_started(host)
             return [*own, *await host.tools()], host.status()
 
-    offered, states = asyncio.run(listed())
+    offered, states = asyncio.run(list_all())
     for status in states:
         _print_status(status)
     costs = _estimate(offered) if model is None else _count(offered, model)

@@ -170,7 +170,7 @@ class ToolConversation:
 
 @dataclass(frozen=True)
 class ToolCallingTemplate:
-    """How a family of models is told of tools, and how it writes calls."""
+    """How a family of models is shown tools, and how it writes calls."""
 
     format: Format
     template: Template

@@ -96,7 +96,7 @@ class CallWriter(ABC):
 
 @dataclass(slots=True)
 class _Incoming:
-    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object. `repairs`: what was mended."""
+    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object. `repairs`: those made so far."""
 
     number: int
     name: str
@@ -129,7 +129,7 @@ class CallAssembler:
         return name != call.name or read_arguments("".join(call.pieces)) is not None
 
     def add_repair(self, key: int, repair: str) -> None:
-        """Something about this call was mended."""
+        """Something about this call was repaired."""
         call = self._open.get(key)
         if call is not None and repair not in call.repairs:
             call.repairs += (repair,)

@@ -128,7 +128,7 @@ class ChoiceFields(RequestFields):
     """How the model chooses between calls and words."""
 
     tool_choice_policy = Field(
-        '"auto" | "required_first_hop" | "required_always"', _read_policy, "What becomes of a tool_choice that is auto."
+        '"auto" | "required_first_hop" | "required_always"', _read_policy, "How a tool_choice of auto is treated."
     )
     call_bias = number(
         "How much likelier calls are where the model chooses, as log odds; below 0: rarer.",
@@ -207,11 +207,11 @@ def write_decision(decision: CallDecision | None) -> dict[str, Json]:
     """Whether tools were called and why, as a field to add; none where nothing was decided."""
     if decision is None:
         return {}
-    score, threshold = _written_score(decision.score), _written_score(decision.threshold)
+    score, threshold = _round_score(decision.score), _round_score(decision.threshold)
     return {"decision": {"calls": decision.calls, "score": score, "threshold": threshold}}
 
 
-def _written_score(score: float) -> float:
+def _round_score(score: float) -> float:
     return round(max(-_MOST_SCORE, min(score, _MOST_SCORE)), 2) + 0.0  # without the sign of a zero
 
 

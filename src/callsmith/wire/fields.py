@@ -28,7 +28,7 @@ class ReusedArray(list[Json]):
 class Fields(Table):
     """The fields of a request or an answer."""
 
-    def cached(self, key: str, make: "Callable[[Fields, str], T]") -> T:
+    def get_or_parse(self, key: str, make: "Callable[[Fields, str], T]") -> T:
         """What `make` parses from a field; from the cache, where the same array came before."""
         value = self.get(key)
         if not isinstance(value, ReusedArray):
@@ -43,7 +43,7 @@ def as_count(value: Json) -> int:
     return value if isinstance(value, int) and not isinstance(value, bool) and 0 < value <= _MOST_TOKENS else 0
 
 
-def counted(prompt: Json, completion: Json, cached: Json = 0, reasoning: Json = 0) -> Usage:
+def make_usage(prompt: Json, completion: Json, cached: Json = 0, reasoning: Json = 0) -> Usage:
     """Counts of tokens as another server sends them; a part is no more than the whole."""
     whole = as_count(prompt), as_count(completion)
     return Usage(*whole, min(whole[0], as_count(cached)), min(whole[1], as_count(reasoning)))

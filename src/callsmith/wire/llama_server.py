@@ -4,7 +4,7 @@
     {"content": "Hi", "with_pieces": true}              → {"tokens": [{"id": 5, "piece": "Hi"}]}           (llama-server)
     {"prompt": "Hi"} or {"messages": […], "tools": […]} → {"count": 1, "max_model_len": 8192, "tokens": [5]}      (vLLM)
 
-The two shapes of `/tokenize` are told apart by their fields.
+The two shapes of `/tokenize` differ in their fields.
 """
 
 from collections.abc import Sequence

@@ -44,6 +44,6 @@ async def test_a_write_whose_call_was_cancelled_is_finished():
     await asyncio.sleep(0)
     cancelled.cancel()
     await storage.write(saved("one", "two"))
-    stored = await approvals.paused("run_1")
+    stored = await approvals.get_run("run_1")
     assert stored is not None
     assert (stored.saved, stored.version) == (saved("one", "two"), 2)

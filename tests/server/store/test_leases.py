@@ -102,7 +102,7 @@ async def test_whoever_lost_a_run_to_another_writes_nothing_more_of_it():
     async with http(create_app({"m": FakeModel(calls(PAY))}, tools=Shop().tools, store=store)) as asking:
         await asked(asking)
     (document,) = await store.list("paused_run")
-    paused = await approvals.paused(document.id)
+    paused = await approvals.get_run(document.id)
     assert paused is not None
     await approvals.write(paused)
     with pytest.raises(Stale):

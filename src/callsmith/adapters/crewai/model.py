@@ -107,7 +107,7 @@ class CallsmithLLM(BaseLLM):
             self._invoke_before_llm_call_hooks(formatted, from_agent)
             try:
                 yield _LLMCall(formatted, tools, available_functions, origin, response_model)
-            except Exception as error:  # CrewAI's listeners are told of whatever goes wrong
+            except Exception as error:  # CrewAI's listeners get every error
                 self._emit_call_failed_event(error=str(error), **origin)
                 raise
 

@@ -36,7 +36,7 @@ _log = logging.getLogger(__name__)
 Authenticate: TypeAlias = Callable[[Envelope, str, bytes], Authority]
 
 MOST_BYTES = 64 * 1024 * 1024  # of a frame
-ACCEPT_AFTER = 0.05  # seconds without an answer, after which the caller is told that its call runs
+ACCEPT_AFTER = 0.05  # seconds without an answer, after which the caller is notified that its call runs
 _SEND_SECONDS = 5.0  # in which a lost connection may return, where a call has no deadline
 _QUICK = 0.05  # seconds on the way that nobody minds
 _MOST_WAITING = 64  # messages of a caller that the handler has not read yet
@@ -102,7 +102,7 @@ class Serving:
     def __post_init__(self) -> None:
         self._running: dict[tuple[str, str], _Running] = {}
         self._tasks: set[asyncio.Task[None]] = set()
-        self._unaccepted: deque[tuple[float, Replies]] = deque()  # and when their callers are told that they run
+        self._unaccepted: deque[tuple[float, Replies]] = deque()  # and when their callers are notified that they run
         self._accepting: asyncio.TimerHandle | None = None
 
     def take(self, message: NatsMessage) -> None:

@@ -13,7 +13,7 @@ from callsmith.bus.trust.verification import TokenVerifier, VerifiedToken, trust
 from callsmith.core.capability.authority import Authority, Trust, least_trust
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
-from callsmith.wire.capability.chat import passed_on
+from callsmith.wire.capability.chat import list_delegated
 from callsmith.wire.capability.envelopes import Envelope, Version, parse_reference, write_reference
 from callsmith.wire.capability.errors import BusError
 
@@ -182,7 +182,7 @@ def outgoing_token(
         version,
         cast(dict[str, Json], params) if isinstance(params, dict) else {},
         seconds,
-        delegate=passed_on(envelope.capability, envelope.body),
+        delegate=list_delegated(envelope.capability, envelope.body),
     )
 
 

@@ -91,7 +91,7 @@ class RevocationFile:
                     revoked.add((kind, id))
                 case _:
                     raise BusError(
-                        "internal_error", f"line {number} of the revocations is broken; no token counts until it is mended"
+                        "internal_error", f"line {number} of the revocations is broken; no token is valid until it is fixed"
                     )
         return frozenset(revoked)
 

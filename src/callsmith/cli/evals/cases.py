@@ -26,7 +26,7 @@ def find_cases(file: Path | None, categories: Sequence[str], *, with_conversatio
 
 @contextmanager
 def open_records(folder: Path) -> Generator[Records, None, None]:
-    """The records in a folder, closed in the end; whoever stops what writes them is told how it goes on."""
+    """The records in a folder, closed in the end; if the run is stopped, it says how to go on."""
     records = Records(folder)
     try:
         yield records

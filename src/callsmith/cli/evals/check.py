@@ -43,7 +43,7 @@ def check(
 ) -> None:
     """Check whether a server's tool calling is right: vLLM, SGLang, llama-server, Ollama, LM Studio, LiteLLM, callsmith, any.
 
-    What depends on the server is told apart from what depends on the model. The exit code is 1 if something is wrong with the
+    What depends on the server is kept apart from what depends on the model. The exit code is 1 if something is wrong with the
     server.
     """
     import asyncio
@@ -71,7 +71,7 @@ def check(
         tokens=tokens,
         seconds=seconds,
         on_start=progress.start,
-        on_finding=progress.found,
+        on_finding=progress.add,
     )
     interrupted = False
     try:
@@ -111,7 +111,7 @@ class _Progress:
             self._status = self._console.status("")
             self._status.start()
 
-    def found(self, finding: "Finding") -> None:
+    def add(self, finding: "Finding") -> None:
         from callsmith.evals.check.report import MARKS, explain
 
         assert self.report is not None

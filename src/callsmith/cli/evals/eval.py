@@ -153,7 +153,7 @@ async def _evaluate(
 ) -> None:
     """Ask one model after the other."""
     from callsmith.cli.evals.cases import open_checker
-    from callsmith.cli.evals.served import served
+    from callsmith.cli.evals.served import serve_model
     from callsmith.cli.terminal.fetching import ensure
 
     async with open_checker() as checker:
@@ -163,7 +163,7 @@ async def _evaluate(
             if not serve:
                 await _ask_model(spec, options, labels, cases, records, settings, checker)
                 continue
-            async with served(spec, options) as url:
+            async with serve_model(spec, options) as url:
                 await _ask_model(url, options, labels, cases, records, settings, checker, described=f"callsmith serve {spec}")
 
 

@@ -15,7 +15,7 @@ PATIENCE = 300.0  # seconds until a server that has not come up will not
 
 
 @asynccontextmanager
-async def served(spec: str, options: "Options") -> AsyncGenerator[str, None]:
+async def serve_model(spec: str, options: "Options") -> AsyncGenerator[str, None]:
     """The address of the model, as other servers' models are named."""
     from callsmith.cli.inputs.options import alias_of
 

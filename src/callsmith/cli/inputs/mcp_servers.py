@@ -39,10 +39,10 @@ def servers(mcp: "Mcp") -> tuple[ServerConfig, ...]:
             raise UsageError(f"--mcp-{name} goes with --mcp-config or --mcp-command, and both are missing", field=f"mcp.{name}")
     configured = load_servers(Path(mcp.config), os.environ) if mcp.config else ()
     from_command = (ServerConfig(ONE, mcp.command, mcp.args),) if mcp.command else ()
-    return tuple(_allowed(server, mcp) for server in (*configured, *from_command))
+    return tuple(_allow_tools(server, mcp) for server in (*configured, *from_command))
 
 
-def _allowed(server: ServerConfig, mcp: "Mcp") -> ServerConfig:
+def _allow_tools(server: ServerConfig, mcp: "Mcp") -> ServerConfig:
     """The server, with what the options allow. A tool is meant by its own name, and by one with the server's before it."""
     names = dict.fromkeys(name for item in mcp.allow for name in (item, item.removeprefix(f"{server.name}_")))
     free: list[tuple[str, Verdict]] = [(name, "auto") for name in names]

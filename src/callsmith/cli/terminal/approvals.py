@@ -1,4 +1,4 @@
-"""Asking at the terminal whether a call may run; and what becomes of the keys that are pressed while nobody is asked."""
+"""Asking at the terminal whether a call may run; and handling keys that are pressed while nobody is asked."""
 
 import asyncio
 import json
@@ -69,7 +69,7 @@ class Approver:
             for name, wanted in fields.items():
                 words = one_line(str(wanted.get("title") or wanted.get("description") or name))
                 if typed := input(f"  {words} [{json.dumps(wanted.get('default', ''))}]: ").strip():
-                    content[name] = _typed(typed, wanted)
+                    content[name] = _parse_typed(typed, wanted)
             agreed = input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes")
             return ElicitationReply("accept", content) if agreed else ElicitationReply("decline")
         except (EOFError, KeyboardInterrupt):
@@ -112,7 +112,7 @@ class Approver:
         text = typed.strip()
         try:
             if not text and (editor := os.environ.get("VISUAL") or os.environ.get("EDITOR")):
-                text = _edited(editor, json.dumps(arguments, ensure_ascii=False, indent=2))
+                text = _open_editor(editor, json.dumps(arguments, ensure_ascii=False, indent=2))
             elif not text:
                 text = input("  The arguments, as JSON: ")
             changed = json.loads(text)
@@ -128,7 +128,7 @@ class Approver:
         return cast("dict[str, Json]", changed)
 
 
-def _typed(text: str, schema: Mapping[str, Json]) -> Json:
+def _parse_typed(text: str, schema: Mapping[str, Json]) -> Json:
     """The typed text as a value of the schema's type; one that does not fit is asked for again."""
     if schema.get("type") == "string":
         return text
@@ -138,7 +138,7 @@ def _typed(text: str, schema: Mapping[str, Json]) -> Json:
         return text
 
 
-def _edited(editor: str, text: str) -> str:
+def _open_editor(editor: str, text: str) -> str:
     """The text as the user has edited it."""
     with TemporaryDirectory() as folder:
         path = Path(folder) / "arguments.json"

@@ -19,7 +19,7 @@ from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import GrammarFields, for_llama_server
-from callsmith.wire.fields import as_count, counted
+from callsmith.wire.fields import as_count, make_usage
 
 
 class LlamaServer(CompletionServer):
@@ -91,7 +91,7 @@ class LlamaServer(CompletionServer):
     def read(self, data: Object, progress: Progress) -> Chunk | None:
         self._check(data)
         cached = as_object(data.get("timings")).get("cache_n")
-        usage = counted(data.get("tokens_evaluated"), data.get("tokens_predicted"), cached)
+        usage = make_usage(data.get("tokens_evaluated"), data.get("tokens_predicted"), cached)
         end = None
         if data.get("stop") is True:
             is_cut = data.get("stop_type") == "limit" or data.get("stopped_limit") is True or data.get("truncated") is True

@@ -21,7 +21,7 @@ from callsmith.engines.completions.tokens import read_token
 from callsmith.engines.port import EngineInfo
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import GrammarFields, for_sglang
-from callsmith.wire.fields import as_count, counted
+from callsmith.wire.fields import as_count, make_usage
 
 
 class Sglang(CompletionServer):
@@ -59,7 +59,7 @@ class Sglang(CompletionServer):
     def read(self, data: Object, progress: Progress) -> Chunk | None:
         self._check(data)
         text, tokens, meta = as_text(data.get("text")), as_ids(data.get("output_ids")), as_object(data.get("meta_info"))
-        usage = counted(meta.get("prompt_tokens"), meta.get("completion_tokens"), meta.get("cached_tokens"))
+        usage = make_usage(meta.get("prompt_tokens"), meta.get("completion_tokens"), meta.get("cached_tokens"))
         if progress.tokens and len(tokens) == usage.completion:  # all of it again
             text, tokens = text[progress.text :], tokens[progress.tokens :]
         progress.text += len(text)

@@ -21,7 +21,7 @@ from callsmith.engines.completions.tokens import read_token
 from callsmith.engines.port import EngineInfo
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.targets.upstream import GrammarFields, for_vllm
-from callsmith.wire.fields import counted
+from callsmith.wire.fields import make_usage
 
 _AT_ONCE: Final = 8  # texts that are tokenized at a time
 
@@ -72,7 +72,7 @@ class Vllm(CompletionServer):
             return None
         spent = as_object(data.get("usage"))
         cached = as_object(spent.get("prompt_tokens_details")).get("cached_tokens")
-        usage = counted(spent.get("prompt_tokens"), spent.get("completion_tokens"), cached)
+        usage = make_usage(spent.get("prompt_tokens"), spent.get("completion_tokens"), cached)
         end = self._end(as_text(choice.get("finish_reason")))
         text, tokens, logprobs = as_text(choice.get("text")), as_ids(choice.get("token_ids")), _logprobs(choice.get("logprobs"))
         return Chunk(text, tokens, usage if usage.prompt else None, end, logprobs)

@@ -46,7 +46,7 @@ class RunStorage:
         self.approvals: dict[str, Approval] = {}  # as they are in the store, by call id: those of calls that were decided on
 
     async def write(self, saved: Saved, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
-        """Store the state, and what becomes of the approvals of calls that start or have a result, all or nothing."""
+        """Store the state together with the approvals of calls that start or have a result, all or nothing."""
         await asyncio.shield(self._write(saved, starting, results))
 
     async def put(self, saved: Saved, *approvals: Approval) -> None:
@@ -130,7 +130,7 @@ class ApprovalRun:
         """Begin with what was decided, and with what is known of calls that had begun when the run was left."""
         session, is_first = self._plan.request.session, self._storage.paused is None
         if session and not (is_first and session == self._plan.options.response_id):  # nothing is granted to a new conversation
-            await self._journal.grant(await self._approvals.granted(session))
+            await self._journal.grant(await self._approvals.list_granted(session))
         ids = [question.id for question in self._journal.saved.pending] + list(self._plan.options.approvals)
         approvals = list((await self._approvals.get(*ids)).values()) if ids else []
         if self._storage.paused is None:

@@ -147,7 +147,7 @@ class Approvals:
         approvals = map(_read_approval, await list_all(self.store, self._kind(_APPROVAL)))
         return sorted(approvals, key=lambda approval: approval.created)
 
-    async def paused(self, run: str) -> PausedRun | None:
+    async def get_run(self, run: str) -> PausedRun | None:
         """The run of this id, if it is not over."""
         document = (await self.store.get(self._kind(_PAUSED), run)).get(run)
         return document and PAUSED_RUN_CODEC.read(document.data, id=run, version=document.version or 0)
@@ -252,7 +252,7 @@ class Approvals:
         expires = min(now + self.seconds, now + self.seconds if needed.expires is None else needed.expires)
         return Approval(needed.id, run, needed.call, source, needed.reason, now, expires, response=response, tool=needed.tool)
 
-    async def granted(self, conversation: str) -> frozenset[str]:
+    async def list_granted(self, conversation: str) -> frozenset[str]:
         """The tools a conversation may call without asking again."""
         documents = await self.store.get(self._kind(_GRANT), conversation)
         return GRANT_CODEC.read(documents[conversation].data).tools if conversation in documents else frozenset()

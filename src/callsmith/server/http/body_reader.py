@@ -177,7 +177,7 @@ class BodyReader:
         if announced.isdecimal() and int(announced) > most:
             raise _body_too_large(most)
         body = bytearray()
-        with self._arriving.counted() as count:
+        with self._arriving.count_body() as count:
             async for piece in request.stream():
                 body += piece
                 if len(body) > most:
@@ -244,7 +244,7 @@ class _ArrivingBytes:
         self._by_caller: Counter[str] = Counter()
 
     @contextmanager
-    def counted(self) -> Generator[Callable[[int], None], None, None]:
+    def count_body(self) -> Generator[Callable[[int], None], None, None]:
         """Count a body while it arrives, by calling what this gives with its size so far."""
         caller, counted = client(), 0
 

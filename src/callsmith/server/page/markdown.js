@@ -28,7 +28,7 @@ class Budget {
 
 const plain = (text) => shortened(text, MOST_PLAIN, (part) => el("p", { class: "plain", text: part }));
 
-// By the character they begin with: what is written, and what becomes of it.
+// By the character they begin with: what is written, and what it is rendered as.
 const INLINE = {
   "`": [[/^(`+)([^`](?:[\s\S]*?[^`])?)\1(?!`)/, (m, budget) => budget.make("code", { text: m[2] })]],
   "*": [

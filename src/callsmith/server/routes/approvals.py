@@ -68,7 +68,7 @@ def routes(service: Service) -> list[Route]:
             check_may_approve(decision)
         else:
             act_for(approvals.subject, service.settings.keys[approvals.subject])
-        paused = await approvals.paused(approval.run)
+        paused = await approvals.get_run(approval.run)
         if paused is not None:
             service.models.get(paused.model)  # if it is not there any more, nothing is decided
         try:
@@ -105,7 +105,7 @@ async def _resume(service: Service, approvals: Approvals, id: str) -> Json:
         if not await approvals.take_leases([id], leases, unless_running=True):
             return None
         approval = (await approvals.get(id)).get(id)  # None: deleted in the meantime
-        paused = approval and await approvals.paused(approval.run)
+        paused = approval and await approvals.get_run(approval.run)
         return await _answer(service.answers.resume(paused)) if paused and paused.waits_for(id) else None
 
 

@@ -4,7 +4,7 @@
     GET  /v1/tools?starter_tools=true         where the server was given none: its starter tools
     POST /v1/tools/read_file   {"arguments": {"path": "notes.txt"}, "approve": true}
 
-A call by hand goes the way of a model's: checked against the schema, judged by the policy, under the same limits, and in the
+A call by hand is handled like a model's: checked against the schema, judged by the policy, under the same limits, and in the
 audit log. One that needs an approval is refused with status 409 unless `approve` is true: whoever sends that has approved it.
 """
 

@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
 from callsmith.wire.errors import Failure, describe_error
-from callsmith.wire.fields import Fields, as_count, counted
+from callsmith.wire.fields import Fields, as_count, make_usage
 from callsmith.wire.model_list import ListedModel
 
 _TYPES = {
@@ -97,4 +97,4 @@ def read_usage(fields: Fields) -> Usage:
     prompt = [as_count(fields.integer(name)) for name in names]
     details = fields.object("output_tokens_details")
     reasoning = details.integer("thinking_tokens") if details else 0
-    return counted(sum(prompt), fields.integer("output_tokens"), prompt[-1], reasoning)
+    return make_usage(sum(prompt), fields.integer("output_tokens"), prompt[-1], reasoning)

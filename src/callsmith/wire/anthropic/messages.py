@@ -51,7 +51,7 @@ class MessagesRequest:
     search_tool: str = ""
 
 
-@declare.reused
+@declare.reuse
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
     custom = (entry for entry in fields.objects(key) if (entry.text("type") or "custom") == "custom")
     return read_tools(custom, _SCHEMA, searches=bool(read_search_tool(fields)))

@@ -20,7 +20,7 @@ from callsmith.core.events import StopReason
 from callsmith.core.failures import make_failure
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool, Usage
 from callsmith.wire.capability.envelopes import Version, parse_target, write_reference, write_version
-from callsmith.wire.fields import Fields, counted, without_none
+from callsmith.wire.fields import Fields, make_usage, without_none
 from callsmith.wire.openai.chat import read_request, write_choice
 from callsmith.wire.sampling import write_sampling
 from callsmith.wire.tools import write_tool
@@ -139,7 +139,7 @@ def write_meta(model: str, usage: Usage, reason: str, milliseconds: int) -> dict
     return {"model": model, **tokens, "stop_reason": reason, "ms": milliseconds}
 
 
-def passed_on(capability: str, body: Mapping[str, Json]) -> tuple[str, ...]:
+def list_delegated(capability: str, body: Mapping[str, Json]) -> tuple[str, ...]:
     """The capabilities that whoever answers this call is to call in turn on the caller's behalf: those that its tools name."""
     chat_input = Fields(body).object("input")
     if chat_input is None:
@@ -159,7 +159,7 @@ def read_target(call_input: Mapping[str, Json]) -> tuple[str, Version]:
 
 
 def read_usage(meta: Mapping[str, Json]) -> Usage:
-    return counted(meta.get("tokens_in"), meta.get("tokens_out"))
+    return make_usage(meta.get("tokens_in"), meta.get("tokens_out"))
 
 
 REQUEST_SCHEMA: dict[str, Any] = {

@@ -194,9 +194,9 @@ def nested(fields: type[R], about: str = "") -> Field[R]:
     return Field(fields, lambda outer, key: fields.of(outer.get(key), outer.at(key)), about)
 
 
-def reused(read: Callable[[Fields, str], T]) -> Callable[[Fields, str], T]:
+def reuse(read: Callable[[Fields, str], T]) -> Callable[[Fields, str], T]:
     """Of an array that came before, what was read from it then."""
-    return lambda fields, key: fields.cached(key, read)
+    return lambda fields, key: fields.get_or_parse(key, read)
 
 
 def read_many(fields: type[R], outer: Fields, key: str) -> list[R]:

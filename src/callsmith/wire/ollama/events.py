@@ -17,7 +17,7 @@ from callsmith.core.values import Json, TokenLogprob
 from callsmith.wire.answers import AnswerReader, AnswerWriter
 from callsmith.wire.calls import CallEvent, arguments_text
 from callsmith.wire.extensions import read_report, write_report
-from callsmith.wire.fields import Fields, counted
+from callsmith.wire.fields import Fields, make_usage
 from callsmith.wire.ollama.requests import write_call
 from callsmith.wire.sampling import read_logprobs, write_logprobs
 
@@ -123,7 +123,7 @@ class LineReader(AnswerReader):
         if fields.flag("done"):
             self.has_ended = True
             self._reason = "length" if fields.text("done_reason") == "length" else None
-            self._usage = counted(fields.integer("prompt_eval_count"), fields.integer("eval_count"))
+            self._usage = make_usage(fields.integer("prompt_eval_count"), fields.integer("eval_count"))
             self._report = read_report(fields) or Report()
         return events
 

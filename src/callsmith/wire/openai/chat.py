@@ -5,7 +5,7 @@
 
 Lenient: unknown fields and unknown tool types are skipped, older and flat spellings understood, null is absence. Not lenient:
 what would change the answer and is not supported is refused by name, never ignored. A field of our own: `tool_choice_policy`
-("auto", "required_first_hop", "required_always") says what becomes of a `tool_choice` that is "auto". Another, `call_bias`: how
+("auto", "required_first_hop", "required_always") says how a `tool_choice` of "auto" is treated. Another, `call_bias`: how
 much likelier calls are then, as log odds.
 """
 
@@ -70,7 +70,7 @@ class ChatRequest:
     shows_thoughts: bool = True
 
 
-@declare.reused
+@declare.reuse
 def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
     """The tools that are functions, wrapped or flat."""
     # The other kinds only their own vendor runs: web_search, namespace, …

@@ -232,7 +232,7 @@ class EventReader(AnswerReader):
         return [*events, *self._calls.add(key, text)]
 
     def _key(self, sent: int | None, name: str, call_id: str) -> tuple[int, tuple[str, ...]]:
-        """Which of our calls a delta belongs to, and what had to be mended to know. Where a server sends no index, a name begins
+        """Which of our calls a delta belongs to, and the repairs it took to know. Where a server sends no index, a name begins
         a new call; where it sends the same for all, a new id or name does."""
         count = self._calls.count
         if sent is None:

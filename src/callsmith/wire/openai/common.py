@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Json, Usage
 from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, describe_error
-from callsmith.wire.fields import Fields, counted, without_none
+from callsmith.wire.fields import Fields, make_usage, without_none
 from callsmith.wire.model_list import ListedModel
 
 
@@ -77,7 +77,7 @@ def write_usage(usage: Usage) -> dict[str, Json]:
 def read_usage(fields: Fields, input: str = "prompt", output: str = "completion") -> Usage:
     """Token counts; `input` and `output` are the names they have in the dialect."""
     details, output_details = fields.object(f"{input}_tokens_details"), fields.object(f"{output}_tokens_details")
-    return counted(
+    return make_usage(
         fields.integer(f"{input}_tokens"),
         fields.integer(f"{output}_tokens"),
         details.integer("cached_tokens") if details else 0,

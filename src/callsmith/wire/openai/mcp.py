@@ -235,6 +235,6 @@ def error_text(error: Json) -> str:
     return "\n".join(text for text in texts if isinstance(text, str))
 
 
-def listed_servers(items: Iterable[Fields]) -> frozenset[str]:
+def find_listed_servers(items: Iterable[Fields]) -> frozenset[str]:
     """The servers whose tools have been listed already."""
     return frozenset(item.text("server_label") or "" for item in items if item.text("type") == "mcp_list_tools")

@@ -84,7 +84,7 @@ class McpWriter(EventWriter):
                 return self._end_search(result)
             case ConfirmationNeeded(id, call) if call.name in self._tools:
                 self._approvals[call.id] = id
-                question, sent = self._place({"id": id, "type": "mcp_approval_request", **self._named(call)})
+                question, sent = self._place({"id": id, "type": "mcp_approval_request", **self._describe_call(call)})
                 return [*sent, self._done(question)]
             case _:
                 return []
@@ -115,7 +115,7 @@ class McpWriter(EventWriter):
 
     def _begin(self, call: Call) -> list[StreamEvent]:
         approval = self._approvals.get(call.id)
-        about = {**self._named(call), "arguments": ""}
+        about = {**self._describe_call(call), "arguments": ""}
         mcp_call: dict[str, Json] = {"type": "mcp_call", "status": "in_progress", "approval_request_id": approval, **about}
         item, sent = self._place({**mcp_call, "output": None, "error": None})
         item.item = {**item.item, "arguments": call.text}
@@ -148,7 +148,7 @@ class McpWriter(EventWriter):
         self._running.clear()
         return [*unfinished, *super()._end_response(status, text_status)]
 
-    def _named(self, call: Call) -> dict[str, Json]:
+    def _describe_call(self, call: Call) -> dict[str, Json]:
         label, name = self._tools[call.name]
         return {"server_label": label, "name": name, "arguments": call.text}
 

@@ -30,7 +30,7 @@ from callsmith.wire.openai.items import (
 from callsmith.wire.openai.mcp import (
     Decisions,
     McpServer,
-    listed_servers,
+    find_listed_servers,
     plain_items,
     read_server,
     write_server,
@@ -126,7 +126,7 @@ def _refers(item: Fields) -> bool:
     return item_kind(item) == "item_reference"
 
 
-@declare.reused
+@declare.reuse
 def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
@@ -292,7 +292,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         namespaces=spaces,
         servers=servers,
         decisions=decisions,
-        listed=listed_servers(items),
+        listed=find_listed_servers(items),
         input=tuple(item.data for item in own),
         repeated=_repeat(fields),
     )

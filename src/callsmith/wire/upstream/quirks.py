@@ -163,7 +163,7 @@ def _fit_sampling(request: Request, quirks: Quirks) -> tuple[Request, tuple[str,
 
 
 def _fit_choice(request: Request, quirks: Quirks) -> Request:
-    """The choice, with fewer tools where the API cannot be told which of them may be called."""
+    """The choice, with fewer tools where the API has no field for which of them may be called."""
     choice, kinds = request.choice, quirks.choices
     if choice.mode == "none":
         return request if "none" in kinds else replace(request, tools=(), choice=Choice())

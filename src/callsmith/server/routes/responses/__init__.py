@@ -65,7 +65,7 @@ class _ResponsesEndpoints:
         if parsed.request.background:
             background = await self._background.start(parsed)
             return self._stream(background) if parsed.request.stream else JsonResponse(background.response())
-        answer = self.dialect.answer(parsed, self.dialect.stored())
+        answer = self.dialect.answer(parsed, self.dialect.open_stored())
         if parsed.request.stream:
             return self._service.stream(answer.frames(), answer.failure)
         return JsonResponse(await unless_disconnected(request.receive, answer.whole()))
@@ -87,14 +87,14 @@ class _ResponsesEndpoints:
         background = self._background.get(id)
         if query.get("stream") == "true":
             if background is None:
-                await self.dialect.stored().response(id)
+                await self.dialect.open_stored().response(id)
                 raise UsageError("stream: only responses in the background are streamed again, for some time", field="stream")
             after = query.get("starting_after", "-1")
             if not after.removeprefix("-").isdecimal() or len(after) > 18:
                 raise UsageError(f"starting_after: expected a sequence number, got {after!r}", field="starting_after")
             return self._stream(background, max(0, int(after) + 1))
         if background is not None and background.answer.writer.ended:
-            await background.over.wait()  # whoever is told of the end finds it stored
+            await background.over.wait()  # whoever learns of the end finds it stored
         if background is not None and not background.over.is_set():
             return JsonResponse(background.response())
         answer = self.dialect.running[caller()].get(id)
@@ -104,7 +104,7 @@ class _ResponsesEndpoints:
         id = request.path_params["id"]
         approvals = self._service.answers.approvals()
         await self._background.stop(id)
-        await approvals.drop(*await self.dialect.stored().forget(id))
+        await approvals.drop(*await self.dialect.open_stored().forget(id))
         await approvals.drop_open(id)
         return JsonResponse({"id": id, "object": "response", "deleted": True})
 
@@ -125,7 +125,7 @@ class _ResponsesEndpoints:
         return JsonResponse(response)
 
     async def input_items(self, request: Request) -> Response:
-        items = await self.dialect.stored().input_items(request.path_params["id"])
+        items = await self.dialect.open_stored().input_items(request.path_params["id"])
         return JsonResponse(paginate(items, request))
 
     def _stream(self, background: BackgroundResponse, start: int = 0) -> EventStream:
@@ -135,7 +135,7 @@ class _ResponsesEndpoints:
         await ResponsesConnection(socket, self.dialect).serve()
 
     async def _read(self, request: Request) -> ReadRequest:
-        return await self.dialect.read(await self._service.bodies.read(request), self.dialect.stored())
+        return await self.dialect.read(await self._service.bodies.read(request), self.dialect.open_stored())
 
 
 async def compact(dialect: ResponsesDialect, body: Json) -> Json:
@@ -144,7 +144,7 @@ async def compact(dialect: ResponsesDialect, body: Json) -> Json:
     name, own = fields.model, [item.data for item in fields.input or ()]
     references = {key: fields.text(key) for key in ("previous_response_id", "instructions", "prompt_cache_key")}
     asking = {"model": name, "store": False, **references, "input": [*own, {"role": "user", "content": SUMMARISE}]}
-    read_request = await dialect.read(asking, dialect.stored())
+    read_request = await dialect.read(asking, dialect.open_stored())
     items = [*read_request.before.earlier.values(), *own]
     if not items:
         raise fields.error("input", "there is nothing to compact: give items or a previous_response_id")

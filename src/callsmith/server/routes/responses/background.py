@@ -1,6 +1,6 @@
 """Responses in the background: they go on when their client is gone, and are read by their ids.
 
-Such a response is stored before anybody is told of it, and whoever gives the answer has a lease on it. One that is not complete
+Such a response is stored before its client sees it, and whoever gives the answer has a lease on it. One that is not complete
 and that nobody has a lease on was cut off by the end of its server, and is failed.
 """
 
@@ -93,7 +93,7 @@ class BackgroundResponses:
         """Begin to answer; the response is stored when this returns."""
         if not parsed.request.store:
             raise UsageError("background: what is answered in the background has to be stored", field="background")
-        service, stored, answers = self._dialect.service, self._dialect.stored(), self._answers[caller()]
+        service, stored, answers = self._dialect.service, self._dialect.open_stored(), self._answers[caller()]
         waiting = sum(
             not background.answer.writer.begun and not background.over.is_set()
             for own in self._answers.values()
@@ -119,7 +119,7 @@ class BackgroundResponses:
 
     async def response(self, id: str) -> Json:
         """A stored response; one that was cut off is failed."""
-        stored = self._dialect.stored()
+        stored = self._dialect.open_stored()
         response = await stored.response(id)
         leases = self._leases()
         if response["status"] not in OPEN_STATUSES or await leases.is_taken(id):

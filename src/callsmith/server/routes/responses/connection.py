@@ -115,7 +115,7 @@ class ResponsesConnection:
         def frame(event: StreamEvent) -> bytes:
             return encode(_with_stream_id(event, stream_id)) + b"\n"
 
-        stored = self._dialect.stored(self._recent)
+        stored = self._dialect.open_stored(self._recent)
         fields = {key: value for key, value in body.data.items() if key not in _TRANSPORT_FIELDS}
         generates = body.flag("generate") is not False
         answer = self._dialect.answer(await self._dialect.read(fields, stored), stored, generates=generates)

@@ -15,7 +15,7 @@ from callsmith.core.values import Json
 from callsmith.server.http.pagination import paginate, read_limit, write_page
 from callsmith.server.http.streams import JsonResponse
 from callsmith.server.routes.responses.dialect import ResponsesDialect
-from callsmith.server.routes.responses.stored import StoredConversation, StoredConversations, given_items
+from callsmith.server.routes.responses.stored import StoredConversation, StoredConversations, index_items
 from callsmith.wire.fields import Fields
 from callsmith.wire.openai.common import NotStored
 from callsmith.wire.openai.items import read_items
@@ -48,27 +48,27 @@ class _ConversationEndpoints:
 
     async def create(self, request: Request) -> Response:
         body = Fields.of(await self.dialect.service.bodies.read(request), "")
-        return _write_conversation(await self._stored().create(_read_metadata(body), _read_items(body)))
+        return _write_conversation(await self._open_conversations().create(_read_metadata(body), _read_items(body)))
 
     async def list(self, request: Request) -> Response:
         limit = read_limit(request)
-        page = await self._stored().latest(request.query_params.get("after", ""), limit + 1)
+        page = await self._open_conversations().latest(request.query_params.get("after", ""), limit + 1)
         return JsonResponse(write_page([_view(conversation) for conversation in page[:limit]], has_more=len(page) > limit))
 
     async def retrieve(self, request: Request) -> Response:
-        return _write_conversation(await self._stored().get(request.path_params["id"]))
+        return _write_conversation(await self._open_conversations().get(request.path_params["id"]))
 
     async def update(self, request: Request) -> Response:
         body = Fields.of(await self.dialect.service.bodies.read(request), "")
-        return _write_conversation(await self._stored().update(request.path_params["id"], _read_metadata(body)))
+        return _write_conversation(await self._open_conversations().update(request.path_params["id"], _read_metadata(body)))
 
     async def delete(self, request: Request) -> Response:
         id = request.path_params["id"]
-        await self._stored().delete(id)
+        await self._open_conversations().delete(id)
         return JsonResponse({"id": id, "object": "conversation.deleted", "deleted": True})
 
     async def list_items(self, request: Request) -> Response:
-        stored = self._stored()
+        stored = self._open_conversations()
         conversation = await stored.get(request.path_params["id"])
         page = paginate([{"id": id} for id in conversation.items], request)
         items_by_id = await stored.items.get([item["id"] for item in page["data"]])  # no more than is shown
@@ -79,14 +79,14 @@ class _ConversationEndpoints:
         sent = _read_items(body)
         if not sent:
             raise body.error("items", "at least one item is required")
-        items, stored = given_items(uuid4().hex, sent), self._stored()
+        items, stored = index_items(uuid4().hex, sent), self._open_conversations()
         await stored.add(request.path_params["id"], items)
         ids = list(items)
         page = {"object": "list", "data": list(items.values()), "first_id": ids[0], "last_id": ids[-1], "has_more": False}
         return JsonResponse(page)
 
     async def retrieve_item(self, request: Request) -> Response:
-        stored, item = self._stored(), request.path_params["item"]
+        stored, item = self._open_conversations(), request.path_params["item"]
         conversation = await stored.get(request.path_params["id"])
         items_by_id = await stored.items.get([item]) if item in conversation.items else {}
         if item not in items_by_id:
@@ -94,10 +94,12 @@ class _ConversationEndpoints:
         return JsonResponse(items_by_id[item])
 
     async def delete_item(self, request: Request) -> Response:
-        return _write_conversation(await self._stored().remove(request.path_params["id"], request.path_params["item"]))
+        return _write_conversation(
+            await self._open_conversations().remove(request.path_params["id"], request.path_params["item"])
+        )
 
-    def _stored(self) -> StoredConversations:
-        return self.dialect.stored().conversations
+    def _open_conversations(self) -> StoredConversations:
+        return self.dialect.open_stored().conversations
 
 
 def _read_metadata(body: Fields) -> Mapping[str, Json]:

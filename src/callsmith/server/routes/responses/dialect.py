@@ -39,7 +39,7 @@ class ResponsesDialect:
     service: Service
     running: dict[str, dict[str, LiveResponse]] = field(default_factory=lambda: defaultdict[str, dict[str, LiveResponse]](dict))
 
-    def stored(self, recent: RecentResponses | None = None) -> StoredResponses:
+    def open_stored(self, recent: RecentResponses | None = None) -> StoredResponses:
         """The responses of the caller; `recent` are those that only a connection knows."""
         return StoredResponses(self.service.store, caller(), recent)
 

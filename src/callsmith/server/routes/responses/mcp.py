@@ -107,7 +107,7 @@ def _outcome(item: Mapping[str, Json], approval: Approval, result: Result) -> Js
 
 async def _items_since(approvals: Approvals, run: str) -> list[Json]:
     """What the model said and did after the approvals of a run were answered, as items."""
-    paused = await approvals.paused(run)
+    paused = await approvals.get_run(run)
     since = tuple(dropwhile(lambda message: message.role == "tool", paused.since)) if paused else ()
     waiting = (Message("tool", WAITING, call_id=call.id, name=call.name) for call in list_unanswered(since))
     return write_items(add_results(since, *waiting))

@@ -57,7 +57,7 @@ class StoredItems:
         await self.delete([id for id, owner in owners.items() if owner not in documents])
 
 
-def given_items(key: str, sent: Sequence[Mapping[str, Json]]) -> dict[str, Json | None]:
+def index_items(key: str, sent: Sequence[Mapping[str, Json]]) -> dict[str, Json | None]:
     """The items of a request as they are stored, by their ids; None for those that are there already."""
     items: dict[str, Json | None] = {}
     for number, item in enumerate(sent):
@@ -93,7 +93,7 @@ class StoredConversations:
 
     async def create(self, metadata: Mapping[str, Json], items: Sequence[Mapping[str, Json]]) -> StoredConversation:
         conversation = StoredConversation(f"conv_{uuid4().hex}", int(time.time()), metadata)
-        await self._put(conversation, given_items(uuid4().hex, items))
+        await self._put(conversation, index_items(uuid4().hex, items))
         return conversation
 
     async def get(self, id: str) -> StoredConversation:
@@ -246,7 +246,7 @@ class StoredResponses:
         earlier: Mapping[str, Json] = {}
         conversation = ""
         if needs.previous:
-            previous = await self._stored(needs.previous, previous=True)
+            previous = await self._load(needs.previous, previous=True)
             if previous.response["status"] in OPEN_STATUSES:
                 raise UsageError("previous_response_id: this response is not complete", field="previous_response_id")
             ids = [*previous.earlier, *previous.input, *previous.output]
@@ -265,7 +265,7 @@ class StoredResponses:
         store: bool = True,
     ) -> None:
         """Store a response that has ended, with the items of its request; with its connection only, unless `store`."""
-        brought, output = given_items(response["id"].removeprefix("resp_"), request_items), _output_items(response)
+        brought, output = index_items(response["id"].removeprefix("resp_"), request_items), _output_items(response)
         conversation = before.conversation or response["id"]
         if not store:
             self._keep_recent(response, replace(before, conversation=conversation), brought)
@@ -286,13 +286,13 @@ class StoredResponses:
 
     async def response(self, id: str) -> dict[str, Json]:
         """The response as it was answered."""
-        stored = await self._stored(id)
+        stored = await self._load(id)
         items = await self.items.get(stored.output)
         return {**stored.response, "output": list(items.values())}
 
     async def input_items(self, id: str) -> list[Json]:
         """All that the model was given, with the conversation before it."""
-        stored = await self._stored(id)
+        stored = await self._load(id)
         return list((await self.items.get([*stored.earlier, *stored.input])).values())
 
     async def forget(self, id: str) -> list[str]:
@@ -300,7 +300,7 @@ class StoredResponses:
 
         The ids of what was answered come back.
         """
-        stored = await self._stored(id)
+        stored = await self._load(id)
         key = id.removeprefix("resp_")
         own = [*(item for item in stored.input if f"_{key}_" in item), *stored.output]
         await self.items.delete(own)
@@ -316,7 +316,7 @@ class StoredResponses:
             with suppress(Stale):
                 await self.store.put(replace(document, data=RESPONSE_CODEC.write(replace(stored, response=failed))))
 
-    async def _stored(self, id: str, *, previous: bool = False) -> StoredResponse:
+    async def _load(self, id: str, *, previous: bool = False) -> StoredResponse:
         documents = await self.store.get(self.items.kind(RESPONSE), id)
         if id not in documents:
             raise NotStored(id, previous=previous)

@@ -28,7 +28,7 @@ _log = logging.getLogger(__name__)
 WORK_SECONDS = 5.0  # that any piece of work may take, waiting for a connection included
 _CONNECT_SECONDS = 3.0  # after which a database that does not answer is unreachable
 _PAUSE_SECONDS = 1.0  # in which nobody tries again to reach an unreachable one
-_ATTEMPTS = 5  # for work that others were in the way of
+_ATTEMPTS = 5  # for work that conflicts with that of others
 _HINT = "Does the database run, and can it be reached from here?"
 
 CHANNEL = "callsmith_documents"
@@ -192,7 +192,7 @@ class Database:
 
 
 def _session() -> dict[str, str]:
-    """What the database is told of a connection: to end by itself what nobody waits for any more, in a lock for example.
+    """The settings of a connection: the database is to end by itself what nobody waits for any more, in a lock for example.
     Else what was given up here would go on there, take the places of others, and be done after all."""
     return {"application_name": "callsmith", "statement_timeout": str(int(WORK_SECONDS * 1000))}
 

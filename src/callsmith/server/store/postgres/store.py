@@ -250,7 +250,7 @@ class PostgresStore:
         return self._clock() if self._clock else time.time()
 
     async def _prune(self, count: int, size: int) -> None:
-        """From time to time, delete what is too old or too much. What was written before is written, whatever becomes of this."""
+        """From time to time, delete what is too old or too much. What was written before stays written, even if this fails."""
         if not self._pruning.is_due(count, size) or time.monotonic() < self._next_pruning:
             return
         began = time.monotonic()
