@@ -96,7 +96,7 @@ class CallWriter(ABC):
 
 @dataclass(slots=True)
 class _Incoming:
-    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object. `repairs`: those made so far."""
+    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object. `repairs`: those so far."""
 
     number: int
     name: str

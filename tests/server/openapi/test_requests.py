@@ -169,7 +169,7 @@ def test_null_is_absence_in_the_schema_too(schema: str):
 
 
 @pytest.fixture
-def asked(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
+def read_fields(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
     """What readers ask for: the paths of objects, and the names of fields in them."""
     names: set[tuple[str, str]] = set()
     init, refuse = Fields.__init__, RequestFields.refuse_unsupported
