@@ -112,8 +112,8 @@ def test_many_threads_share_one_loop():
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}
 
 
-async def said(model: AskedModel, **more: object) -> str:
-    events = [event async for event in model.stream({**HELLO, **more})]  # pyright: ignore
+async def said(lazy_model: AskedModel, **more: object) -> str:
+    events = [event async for event in lazy_model.stream({**HELLO, **more})]  # pyright: ignore
     return "".join(event.text for event in events if isinstance(event, Text))
 
 
