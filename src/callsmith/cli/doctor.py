@@ -147,7 +147,9 @@ def _gpu() -> Diagnosis:
         free = ", ".join(f"{device}, {device.free / 2**30:.0f} GiB free" for device in devices)
         return Diagnosis("ok", "gpu", free)
     why, _, remedy = unused_gpu(this_machine()).partition(". Run: ")
-    return Diagnosis("warn", "gpu", why, remedy and f"Run: {remedy}") if why else Diagnosis("ok", "gpu", "none that could be used")
+    return (
+        Diagnosis("warn", "gpu", why, remedy and f"Run: {remedy}") if why else Diagnosis("ok", "gpu", "none that could be used")
+    )
 
 
 def _grammars() -> str:
