@@ -169,8 +169,8 @@ def _notations(text: str) -> Iterator[Notation]:
 
 def _spellings(rendered: RenderedTurns) -> Iterator[Spelling]:
     yield from (RAW, JSON, PYTHON)
-    one = _mask(rendered, ONE_ARGUMENT, RAW, mask_arguments) or ""
-    if match := re.search(f"{VALUE_MASK}([^{VALUE_MASK}]*)</{KEY_MASK}>", one):
+    masked = _mask(rendered, ONE_ARGUMENT, RAW, mask_arguments) or ""
+    if match := re.search(f"{VALUE_MASK}([^{VALUE_MASK}]*)</{KEY_MASK}>", masked):
         yield Nested(prefix=match[1])
 
 

@@ -94,21 +94,21 @@ class RenderedTurns:
     @cached_property
     def prefix(self) -> str:
         """The text before every turn, including the markers of empty reasoning."""
-        one, length = self.conversation(ONE_ARGUMENT) or "", len(self._header)
+        rendered, length = self.conversation(ONE_ARGUMENT) or "", len(self._header)
         open, close = (re.escape(marker.strip()) for marker in self.reasoning_markers or ("", ""))
-        empty = re.compile(rf"\s*{open}\s*{close}\s*").match(one, length)
-        return one[: empty.end() if open and empty else length]
+        empty = re.compile(rf"\s*{open}\s*{close}\s*").match(rendered, length)
+        return rendered[: empty.end() if open and empty else length]
 
     @cached_property
     def _header(self) -> str:
-        one = self.conversation(ONE_ARGUMENT) or ""
-        return one[: shared_start(one, self._plain_answer)]
+        rendered = self.conversation(ONE_ARGUMENT) or ""
+        return rendered[: shared_start(rendered, self._plain_answer)]
 
     @cached_property
     def suffix(self) -> str:
         """The text after every turn."""
-        one = self.conversation(ONE_ARGUMENT) or ""
-        return one[len(one) - shared_end(one[len(self.prefix) :], self._plain_answer[len(self._header) :]) :]
+        rendered = self.conversation(ONE_ARGUMENT) or ""
+        return rendered[len(rendered) - shared_end(rendered[len(self.prefix) :], self._plain_answer[len(self._header) :]) :]
 
     @cached_property
     def text_markers(self) -> tuple[str, str]:
@@ -119,15 +119,15 @@ class RenderedTurns:
     @cached_property
     def reasoning_markers(self) -> tuple[str, str] | None:
         """The text before and after reasoning, if the template shows reasoning before a call."""
-        one = self.conversation(ONE_ARGUMENT) or ""
+        rendered = self.conversation(ONE_ARGUMENT) or ""
         head, thought, tail = (self.conversation(THINKING) or "").rpartition(THOUGHT)
         if not thought or NAMES[0] not in tail:
             return None
-        if _without_space(head + tail) == _without_space(one):  # empty markers without reasoning
+        if _without_space(head + tail) == _without_space(rendered):  # empty markers without reasoning
             opener, closer = LAST_MARKER.search(head), FIRST_MARKER.match(tail)
             return (opener[0], closer[0]) if opener and closer else None
         open = head[shared_start(head, self._header) :]
-        close = tail[: len(tail) - shared_end(tail, one[len(self._header) :])]
+        close = tail[: len(tail) - shared_end(tail, rendered[len(self._header) :])]
         begun = next((at for at in token_edges(self.opened) if self._header.endswith(self.opened[:at]) and at), 0)
         open = open if open.strip() else self.opened[begun:]  # only the prompt shows the opener
         again = (

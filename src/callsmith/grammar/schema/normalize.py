@@ -291,8 +291,8 @@ class _Normalizer:
             if {"then", "else"} & part.raw.keys():
                 unenforced += [(part.path, keyword) for keyword in ("if", "then", "else") if keyword in part.raw]
         if not types:
-            named = with_keyword(parts, "type")
-            return Unsatisfiable(named[-1].path if named else parts[0].path, "type", "no type is left")
+            typed = with_keyword(parts, "type")
+            return Unsatisfiable(typed[-1].path if typed else parts[0].path, "type", "no type is left")
         keywords: dict[str, Any] = {}
         reason: Unsatisfiable | None = None
         for kind in sorted(types):
@@ -304,8 +304,8 @@ class _Normalizer:
         if not types:
             return cast(Unsatisfiable, reason)
         kinds = sorted(types)
-        named = {} if types == DISTINCT_TYPES else {"type": kinds[0] if len(kinds) == 1 else kinds}
-        normal = NormalSchema(named, parts[0].path)
+        type_keyword = {} if types == DISTINCT_TYPES else {"type": kinds[0] if len(kinds) == 1 else kinds}
+        normal = NormalSchema(type_keyword, parts[0].path)
         normal |= keywords
         normal.sources, normal.unenforced = keyword_paths(parts), list(dict.fromkeys(unenforced))
         open_objects = (
