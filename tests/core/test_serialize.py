@@ -15,7 +15,7 @@ from callsmith.core.capability.binding import Binding
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump, load, read_conversation, write_conversation
-from callsmith.core.values import Call, Choice, Image, Message, Output, Request, Result, Sampling, Tool, Usage
+from callsmith.core.values import Call, Choice, Image, Message, Origin, Output, Request, Result, Sampling, Tool, Usage
 
 TEXT = st.text(st.characters(codec=None), max_size=12)  # lone surrogates too: models do write them
 JSON = st.recursive(
@@ -99,11 +99,8 @@ REQUESTS = built(
     thinking=st.none() | FLAG,
     output=st.none() | st.builds(Output, OBJECT, strict=FLAG, as_written=FLAG) | st.just(Output(choices=("yes", "no"))),
     policy=st.sampled_from([None, "auto", "required_first_hop", "required_always"]),
-    session=TEXT,
+    origin=built(Origin, session=TEXT, cache_salt=TEXT, affinity=TEXT, caller=TEXT),
     prefill=FLAG,
-    cache_salt=TEXT,
-    affinity=TEXT,
-    caller=TEXT,
     explain=st.none(),
     call_bias=st.none() | st.floats(-20, 20),
 )

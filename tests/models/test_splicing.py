@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 import pytest
 
 from callsmith.core.events import CallReady, Started
-from callsmith.core.values import Call, Message, Request, Result, Sampling, Tool
+from callsmith.core.values import Call, Message, Origin, Request, Result, Sampling, Tool
 from callsmith.engines.port import Engine, EngineInfo, Finished, Piece
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -24,7 +24,8 @@ POEM = "The sea is wide and blue. " * 30
 ANSWER = (
     f'<think>\n{THOUGHT}\n</think>\n\n<tool_call>\n{{"name":"save","arguments":{{"name":"a","text":"{POEM}"}}}}\n</tool_call>'
 )
-ASKED = Request((Message.user("A poem about the sea, please."),), (SAVE,), sampling=Sampling(max_tokens=400), cache_salt="mine")
+MINE = Origin(cache_salt="mine")
+ASKED = Request((Message.user("A poem about the sea, please."),), (SAVE,), sampling=Sampling(max_tokens=400), origin=MINE)
 
 
 def asked_again(call: Call) -> Request:
@@ -52,7 +53,7 @@ async def test_nobody_elses_turns_are_spliced_in() -> None:
     engine = Scripted([ANSWER, "Saved."])
     model = LocalModel(engine, HERMES, QWEN)
     call = await call_of(model)
-    [_ async for _ in model.stream(replace(asked_again(call), cache_salt="another"))]
+    [_ async for _ in model.stream(replace(asked_again(call), origin=Origin(cache_salt="another")))]
     assert THOUGHT not in engine.asked[1].prompt.text
 
 

@@ -217,4 +217,4 @@ async def test_the_model_is_told_which_session_a_request_belongs_to() -> None:
     model = FakeModel(says("Hello."))
     await client(model).chat.completions.create(model="m", messages=HI, extra_body={"session_id": "s1"})
     await client(model).chat.completions.create(model="m", messages=HI)
-    assert [request.session for request in model.asked] == ["s1", ""]
+    assert [request.origin.session for request in model.asked] == ["s1", ""]

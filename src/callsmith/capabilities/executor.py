@@ -52,7 +52,7 @@ class BusModel:
         """The answer as events, of which the last is `Stopped`."""
         reader = ChatFrameReader()
         body = write_chat(self._name, request)
-        frames = self._bus.stream(NAME, (2, 0), body, session_id=request.session, authority=self._authority)
+        frames = self._bus.stream(NAME, (2, 0), body, session_id=request.origin.session, authority=self._authority)
         async with closing(frames) as items:
             async for frame in items:
                 for event in reader.read(frame):

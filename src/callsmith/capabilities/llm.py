@@ -23,7 +23,7 @@ from callsmith.core.errors import UnknownName
 from callsmith.core.events import CallReady, CallStarted, ModelEvent, StopReason, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.serialize import Saved
-from callsmith.core.values import Call, Json, Request, Result
+from callsmith.core.values import Call, Json, Origin, Request, Result
 from callsmith.models.router import in_use
 from callsmith.runtime.conversation.journal import Journal
 from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer, Questions
@@ -133,8 +133,9 @@ class LlmService:
         """What is asked, with who asks it: callers share an engine, and nothing of each other's prompts."""
         authority = call.authority
         caller = "/".join((*authority.via, authority.subject))
-        salt = "" if self.shares_prompt_cache else cache_salt(caller, chat.request.cache_salt)
-        return replace(chat, request=replace(chat.request, session=call.session_id, caller=caller, cache_salt=salt))
+        salt = "" if self.shares_prompt_cache else cache_salt(caller, chat.request.origin.cache_salt)
+        origin = Origin(call.session_id, salt, chat.request.origin.affinity, caller)
+        return replace(chat, request=replace(chat.request, origin=origin))
 
 
 async def _with_signs_of_life(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:

@@ -4,7 +4,7 @@ import json
 import re
 from base64 import b64encode
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_origin
 
@@ -331,16 +331,31 @@ class TokenLogprob:
         return self.data.decode("utf-8", "replace")
 
 
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where a request comes from; it changes nothing in the answer.
+
+    `session` names the conversation, so that its KV cache can be reused. What is cached of a prompt is reused for prompts of the
+    same `cache_salt` only. `affinity` is the client's own name of the conversation where servers are chosen by it
+    (`engines/upstream/replicas.py`). An engine that is busy shares itself out among the `caller`s.
+    """
+
+    session: str = ""
+    cache_salt: str = ""
+    affinity: str = ""
+    caller: str = field(default="", compare=False)
+
+
+NOWHERE = Origin()
+
+
 @check_fields
 @dataclass(frozen=True, slots=True)
 class Request:
     """What a model is asked. `parallel`, `thinking` and `policy`: None means as the model's own settings say.
 
-    `output` constrains the text, not the calls: where tools are offered, the answer is calls or the output. `session` names the
-    conversation this is a part of, so that its KV cache can be reused. `prefill`: a last message of the assistant's is the
-    beginning of the answer, which the model continues. What is cached of a prompt is reused for prompts of the same `cache_salt`
-    only. An engine that is busy shares itself out among the `caller`s. `affinity` is what the client calls the conversation where
-    servers are chosen by it (`engines/upstream/replicas.py`); nothing else depends on it. `explain` is called with each step of
+    `output` constrains the text, not the calls: where tools are offered, the answer is calls or the output. `prefill`: a last
+    message of the assistant's is the beginning of the answer, which the model continues. `explain` is called with each step of
     the model when that has ended, also with one that is taken back. `call_bias`, in log odds, makes calls likelier (or, below 0,
     rarer) where it is decided whether to call; None: as the model's own settings say.
     """
@@ -353,13 +368,14 @@ class Request:
     thinking: bool | None = None
     output: Output | None = None
     policy: ChoicePolicy | None = None
-    session: str = ""
+    origin: Origin = NOWHERE
     prefill: bool = False
-    cache_salt: str = ""
-    affinity: str = ""
-    caller: str = field(default="", compare=False)  # who asks is no part of what is asked
     explain: Callable[[ModelStep], None] | None = field(default=None, compare=False, repr=False)
     call_bias: float | None = None
+
+    def in_session(self, session: str) -> "Request":
+        """The same request, as a part of that conversation."""
+        return replace(self, origin=replace(self.origin, session=session))
 
     @property
     def prefilled(self) -> Message | None:
@@ -376,9 +392,7 @@ class Completion:
     prompt: str | tuple[int, ...]
     sampling: Sampling = Sampling()
     output: Output | None = None
-    session: str = ""
-    cache_salt: str = ""
-    caller: str = field(default="", compare=False)  # who asks is no part of what is asked
+    origin: Origin = NOWHERE
 
 
 @dataclass(frozen=True, slots=True)

@@ -194,7 +194,7 @@ class LocalModel:
 
     def _build_prompt(self, request: Request, tools: Sequence[Tool]) -> Prompt:
         def find_turn(id: str) -> RawTurn | None:
-            return self._turns.get((request.cache_salt, id))
+            return self._turns.get((request.origin.cache_salt, id))
 
         tool_prompt = self.traits.tool_prompt
         is_opened = request.choice.mode == "required" and not (self.traits.thinks and request.thinking is not False)
@@ -208,7 +208,9 @@ class LocalModel:
             tool_prompt,
             tool_prompt.opening if is_opened and tools else "",
         )
-        return prompt if self.engine.info.upstreams is None else replace(prompt, affinity=affinity_id(request))
+        if self.engine.info.upstreams is None:
+            return prompt
+        return replace(prompt, origin=replace(prompt.origin, affinity=affinity_id(request)))
 
     async def close(self) -> None:
         """Free what the engine holds. Answering afterwards is an error."""
@@ -291,7 +293,7 @@ class LocalModel:
         runs = [(special, "".join([piece.text for piece in run])) for special, run in groupby(pieces, attrgetter("special"))]
         answer = "".join([text if special else escape(text) for special, text in runs])
         turn = RawTurn(prompt.rendered, prompt.marked, answer, message)
-        self._turns.put((plan.request.cache_salt, message.calls[0].id), turn, turn.size)
+        self._turns.put((plan.request.origin.cache_salt, message.calls[0].id), turn, turn.size)
 
     async def _make_plan(self, request: Request, decision: CallDecision | None, *, guarded: bool, is_free: bool) -> AnswerPlan:
         plan = partial(self._plan, request, decision, guarded=guarded, is_free=is_free)

@@ -43,13 +43,8 @@ async def continue_text(engine: Engine, completion: Completion) -> AsyncGenerato
 
 
 def _prompt(engine: Engine, completion: Completion) -> Prompt:
-    prompt = Prompt(
-        "",
-        session=completion.session,
-        cache_salt=completion.cache_salt,
-        caller=completion.caller,
-        affinity="" if engine.info.upstreams is None else affinity_id(completion),
-    )
+    affinity = "" if engine.info.upstreams is None else affinity_id(completion)
+    prompt = Prompt("", origin=replace(completion.origin, affinity=affinity))
     if isinstance(completion.prompt, str):
         return replace(prompt, text=completion.prompt)
     if engine.info.tokenizer is None:

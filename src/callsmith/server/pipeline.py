@@ -11,7 +11,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Model, model_info
-from callsmith.core.values import Completion, Message, Request
+from callsmith.core.values import Completion, Message, Origin, Request
 from callsmith.models.router import in_use
 from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.telemetry.trace import Trace
@@ -85,12 +85,7 @@ class AnswerPipeline:
         A run that waits for a person ends with a `ConfirmationNeeded`, unless the request wants to wait: what waits is in the
         store, and `resume` continues it.
         """
-        request = replace(
-            request,
-            cache_salt=self._salt(request.cache_salt),
-            caller=client(),
-            affinity=request.affinity or client_session(),
-        )
+        request = replace(request, origin=self._origin(request.origin))
         if options.explains and request.explain is None:
             log = StepLog()
             return log.attach_steps(self.events(model, replace(request, explain=log.add), options))
@@ -100,7 +95,7 @@ class AnswerPipeline:
 
     def complete(self, model: Model, completion: Completion) -> AsyncIterator[ModelEvent]:
         """The continuation of a plain text."""
-        completion = replace(completion, cache_salt=self._salt(completion.cache_salt), caller=client())
+        completion = replace(completion, origin=self._origin(completion.origin))
         return _model_events(self._pipeline(lambda _, until_end: self._continue_text(until_end, model, completion)))
 
     def resume(self, paused: PausedRun) -> AsyncIterator[AnswerEvent]:
@@ -204,9 +199,11 @@ class AnswerPipeline:
         events = ApprovalRun(plan, self.approvals(), paused, place.wait_for_person).events()
         return _Answering(events, TurnInfo(plan.model_name, plan.request.tools, request.choice), show)
 
-    def _salt(self, request_salt: str) -> str:
-        """Who may reuse what is cached of a prompt: the same key, and of its requests those with the same `cache_salt`."""
-        return cache_salt("" if self.settings.llm.share_prompt_cache else caller(), request_salt)
+    def _origin(self, claimed: Origin) -> Origin:
+        """Where the request really comes from. Who may reuse what is cached of a prompt: the same key, and of its requests those
+        with the same `cache_salt`."""
+        salt = cache_salt("" if self.settings.llm.share_prompt_cache else caller(), claimed.cache_salt)
+        return Origin(claimed.session, salt, claimed.affinity or client_session(), client())
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,7 +15,7 @@ import msgspec
 
 from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.ports import ModelInfo
-from callsmith.core.values import Completion, Json, Request
+from callsmith.core.values import Completion, Json, Origin, Request
 from callsmith.wire.declare import Field, ModelFields, RequestFields, RequiredField, flag, read_output
 from callsmith.wire.extensions import ExtensionFields
 from callsmith.wire.fields import Fields
@@ -71,7 +71,7 @@ def read_completion(body: Json) -> CompletionRequest:
     if not has_limit and fields.get("max_tokens") is None:
         limit = DEFAULT_MAX_TOKENS
     sampling = fields.read_sampling(limit, fields.stop, fields.n_probs or None)
-    completion = Completion(prompt, sampling, read_output(fields), fields.session_id or "")
+    completion = Completion(prompt, sampling, read_output(fields), Origin(fields.session_id or ""))
     return CompletionRequest(fields.model or "", completion, fields.stream or False)
 
 

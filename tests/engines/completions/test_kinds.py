@@ -24,7 +24,7 @@ from callsmith.core.errors import (
     UnknownName,
     UsageError,
 )
-from callsmith.core.values import Sampling, TokenBias, Usage
+from callsmith.core.values import Origin, Sampling, TokenBias, Usage
 from callsmith.engines import open_engine
 from callsmith.engines.completions import tokenizer
 from callsmith.engines.completions.tokenizer import find_tokenizer_files
@@ -112,7 +112,7 @@ async def test_sampling_is_told_in_the_servers_own_words() -> None:
     for kind in KINDS:
         server = ScriptedServer(kind, ["ok"])
         async with opened(server) as engine:
-            await say(engine, Prompt("Hi", affinity="s1", cache_salt="salt"), sampling)
+            await say(engine, Prompt("Hi", origin=Origin(affinity="s1", cache_salt="salt")), sampling)
         bodies[kind] = server.asked[0]
     llama, vllm, sglang = bodies["llama-server"], bodies["vllm"], bodies["sglang"]
     shared = {"temperature": 0.5, "top_p": 0.9, "top_k": 40, "min_p": 0.1, "presence_penalty": 0.2}

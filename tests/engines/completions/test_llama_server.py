@@ -12,7 +12,7 @@ pytest.importorskip("xllamacpp")
 
 from callsmith.core.errors import PromptTooLong, Rejected
 from callsmith.core.events import Stopped
-from callsmith.core.values import Message, Request, Sampling, TokenBias, TokenLogprob, Tool
+from callsmith.core.values import Message, Origin, Request, Sampling, TokenBias, TokenLogprob, Tool
 from callsmith.engines import open_engine
 from callsmith.engines.port import Engine, Piece
 from callsmith.engines.upstream import Upstream
@@ -127,7 +127,7 @@ async def test_the_second_prompt_that_begins_alike_is_cached(engine: Engine) -> 
     await say(engine, ASKED)
     _, finished = await say(engine, ASKED)
     assert finished.usage.cached > 0
-    _, salted = await say(engine, replace(ASKED, cache_salt="mine"))
+    _, salted = await say(engine, replace(ASKED, origin=Origin(cache_salt="mine")))
     assert salted.usage.cached == 0
 
 

@@ -14,7 +14,7 @@ from starlette.responses import Response, StreamingResponse
 
 from callsmith.core.errors import Unavailable
 from callsmith.core.events import Text
-from callsmith.core.values import Message, Request, Sampling
+from callsmith.core.values import Message, Origin, Request, Sampling
 from callsmith.engines import open_engine
 from callsmith.engines.completions import tokenizer
 from callsmith.formats import format_named
@@ -68,7 +68,7 @@ async def test_an_answer_that_breaks_off_before_it_has_begun_is_asked_for_elsewh
     first.says = [breaking_off(first, "")]
     async with opened(first, second) as engine:
         for number in range(30):
-            text, _ = await say(engine, Prompt("Hi", affinity=f"session {number}"), PLAIN)
+            text, _ = await say(engine, Prompt("Hi", origin=Origin(affinity=f"session {number}")), PLAIN)
             assert text == "fine"
     assert first.asked
     assert len(second.asked) == 30
@@ -79,7 +79,7 @@ async def test_an_answer_that_has_begun_is_not_asked_for_again() -> None:
     first.says, second.says = [breaking_off(first, "so")], [breaking_off(second, "so")]
     async with opened(first, second) as engine:
         with pytest.raises(Unavailable, match="broke off"):
-            await say(engine, Prompt("Hi", affinity="session"), PLAIN)
+            await say(engine, Prompt("Hi", origin=Origin(affinity="session")), PLAIN)
     assert len(first.asked) + len(second.asked) == 1
 
 

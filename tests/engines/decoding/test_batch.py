@@ -11,6 +11,7 @@ pytest.importorskip("numpy")
 import numpy as np
 
 from callsmith.core.errors import ModelError
+from callsmith.core.values import Origin
 from callsmith.engines.decoding.batch import PREFILL_CHUNK, Batch, new_flag
 from callsmith.engines.decoding.kv_cache import Cache
 from callsmith.engines.decoding.vocabulary import Logits
@@ -92,9 +93,7 @@ class FakeSequence:
     ) -> None:
         self.number, self.tokens, self.wanted, self.fails_at = number, tokens, wanted, fails_at
         self.room = 1000
-        self.session = session
-        self.salt = ""
-        self.caller = caller
+        self.origin = Origin(session, caller=caller)
         self.flag = new_flag()
         self.ready = True
         self.pieces: list[Piece] = []

@@ -15,7 +15,7 @@ pytest.importorskip("xllamacpp")
 
 from callsmith.core.errors import CallsmithError, QueueFull, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Stopped
-from callsmith.core.values import Choice, Message, Request, Result, Sampling, Tool, Usage
+from callsmith.core.values import Choice, Message, Origin, Request, Result, Sampling, Tool, Usage
 from callsmith.engines import llama
 from callsmith.engines.llama.engine import LlamaEngine
 from callsmith.engines.port import Piece
@@ -128,7 +128,7 @@ def cost(events: list[ModelEvent]) -> Usage:
 def about_weather(city: str, session: str = "") -> Request:
     tool = Tool("get_weather", "The weather in a city.", WEATHER)
     messages = (Message.user(f"What is the weather in {city}?"),)
-    return Request(messages, (tool,), Choice("required"), parallel=False, sampling=TELLING, session=session)
+    return Request(messages, (tool,), Choice("required"), parallel=False, sampling=TELLING, origin=Origin(session))
 
 
 def answered(request: Request, events: list[ModelEvent]) -> Request:

@@ -16,7 +16,7 @@ pytest.importorskip("gguf")
 from callsmith.core.errors import PromptTooLong, UsageError
 from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
-from callsmith.core.values import Choice, Message, Request, Sampling, TokenBias, Tool
+from callsmith.core.values import Choice, Message, Origin, Request, Sampling, TokenBias, Tool
 from callsmith.engines import open_engine
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.port import Engine, Finished, Piece
@@ -136,7 +136,7 @@ async def test_a_prompt_that_begins_like_the_last_one_is_not_decoded_again(share
     longer = Prompt(SEA.text + first + "<|im_end|>\n<|im_start|>user\nAnd the moon?<|im_end|>\n<|im_start|>assistant\n")
     reused, again = await say(shared, longer)
     assert again.usage.cached >= finished.usage.prompt
-    elsewhere, cold = await say(shared, replace(longer, cache_salt="other"))
+    elsewhere, cold = await say(shared, replace(longer, origin=Origin(cache_salt="other")))
     assert cold.usage.cached == 0
     assert reused == elsewhere
 

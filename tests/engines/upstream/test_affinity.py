@@ -2,7 +2,7 @@
 
 from dataclasses import replace
 
-from callsmith.core.values import Completion, Message, Request, Tool
+from callsmith.core.values import Completion, Message, Origin, Request, Tool
 from callsmith.engines.upstream.replicas import affinity_id
 
 FIRST = Request((Message.system("Be brief."), Message.user("hi")), (Tool("add"),))
@@ -24,20 +24,24 @@ def test_a_conversation_without_a_name_is_known_by_how_it_begins() -> None:
 
 
 def test_the_client_s_name_for_it_counts_before_anything_else() -> None:
-    requests = [replace(item, affinity="s") for item in (FIRST, later(FIRST), replace(FIRST, tools=(), session="other"))]
-    assert len({affinity_id(item) for item in requests}) == 1
-    assert affinity_id(replace(FIRST, session="s")) == affinity_id(requests[0]) != affinity_id(FIRST)
+    requests = (FIRST, later(FIRST), replace(FIRST, tools=(), origin=Origin("other")))
+    named = [replace(request, origin=replace(request.origin, affinity="s")) for request in requests]
+    assert len({affinity_id(item) for item in named}) == 1
+    assert affinity_id(replace(FIRST, origin=Origin(session="s"))) == affinity_id(named[0]) != affinity_id(FIRST)
 
 
 def test_callers_with_different_keys_never_share_one() -> None:
-    for request in (FIRST, replace(FIRST, affinity="s")):
-        assert affinity_id(replace(request, caller="alice")) != affinity_id(replace(request, caller="bob"))
-        assert affinity_id(replace(request, caller="@10.0.0.1")) == affinity_id(replace(request, caller="@10.0.0.2"))
-    assert affinity_id(replace(FIRST, caller="a", affinity="b")) != affinity_id(replace(FIRST, caller="", affinity="ab"))
+    def id_of(affinity: str, caller: str) -> str:
+        return affinity_id(replace(FIRST, origin=Origin(affinity=affinity, caller=caller)))
+
+    for affinity in ("", "s"):
+        assert id_of(affinity, "alice") != id_of(affinity, "bob")
+        assert id_of(affinity, "@10.0.0.1") == id_of(affinity, "@10.0.0.2")
+    assert id_of("b", "a") != id_of("ab", "")
 
 
 def test_it_can_be_sent_in_a_header_whatever_the_conversation_is_called() -> None:
-    id = affinity_id(replace(FIRST, affinity="ü\r\nx-evil: 1\ud800"))
+    id = affinity_id(replace(FIRST, origin=Origin(affinity="ü\r\nx-evil: 1\ud800")))
     assert len(id) == 32
     assert int(id, 16)
 

@@ -11,7 +11,7 @@ import pytest
 
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable
 from callsmith.core.events import Text
-from callsmith.core.values import Message, Request
+from callsmith.core.values import Message, Origin, Request
 from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.models.remote.model import RemoteModel
 from callsmith.server.app import create_app
@@ -47,7 +47,7 @@ async def hangs(writer: asyncio.StreamWriter) -> None:
 def request_to(model: RemoteModel, server: Scripted) -> Request:
     """A request that goes to this server first."""
     for number in range(1000):
-        request = replace(HI, affinity=str(number))
+        request = replace(HI, origin=Origin(affinity=str(number)))
         replica = model.upstream.replicas.choose(affinity_id(request))
         if replica and replica.url == server.url:
             return request

@@ -12,7 +12,7 @@ from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
 
 from callsmith.core.events import ModelEvent
-from callsmith.core.values import Choice, Message, Request
+from callsmith.core.values import Choice, Message, Origin, Request
 from callsmith.models.remote.model import RemoteModel
 from tests.models.remote.scripted import ASK, answer, call_delta, chat, made_calls, remote, sse, thoughts_of
 from tests.scripted_server import http, scripted
@@ -104,7 +104,7 @@ async def test_signatures_are_kept_by_whose_they_are() -> None:
         model = remote(server, "anthropic", provider="anthropic")
         first = await ask(model, THOUGHTFUL)
         theirs = after(first, THOUGHTFUL)
-        await answer(model, Request(theirs.messages, theirs.tools, thinking=True, cache_salt="somebody else"))
+        await answer(model, Request(theirs.messages, theirs.tools, thinking=True, origin=Origin(cache_salt="somebody else")))
     assert "thinking" not in json.dumps(server.asked[1]["messages"])
 
 

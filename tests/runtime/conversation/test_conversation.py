@@ -60,7 +60,7 @@ async def test_turns_follow_one_another_with_all_that_was_said_and_done():
     assert " ".join(message.role for message in conversation.messages) == "user assistant tool tool assistant user assistant"
     assert conversation.messages[1].calls == (SEE, Call("look", {}, "c4"))
     assert model.asked[2].messages == (Message.system("Be brief."), *conversation.messages[:-1])
-    assert {request.session for request in model.asked} == {conversation.id}
+    assert {request.origin.session for request in model.asked} == {conversation.id}
     assert desk.done == ["look", "look"]
     assert not conversation.unfinished
 

@@ -207,8 +207,7 @@ class CompletionsEngine:
             sampling,
             await self._room(pieces, sampling.max_tokens),
             {} if grammar is None else self._constrain(grammar, "".join(prompt.prefilled)).body,
-            prompt.affinity,
-            prompt.cache_salt,
+            prompt.origin,
         )
 
     async def _room(self, pieces: list[str], wanted: int | None) -> int | None:
@@ -247,7 +246,7 @@ class CompletionsEngine:
         for attempt in range(retry_policy.retries + 1):
             frames, progress = FrameReader(), Progress()
             try:
-                async with closing(self._upstream.stream(path, dict(body), job.session, tried)) as stream:
+                async with closing(self._upstream.stream(path, dict(body), job.origin.affinity, tried)) as stream:
                     async for data in stream:
                         for frame in frames.feed(data):
                             if frame.data != DONE and (chunk := self._server.read(self._parse(frame.data), progress)):

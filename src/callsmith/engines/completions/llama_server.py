@@ -74,7 +74,7 @@ class LlamaServer(CompletionServer):
             "n_predict": -1 if job.room is None else job.room,
             "stream": True,
             "return_tokens": True,
-            "cache_prompt": not job.cache_salt,  # it has no salts
+            "cache_prompt": not job.origin.cache_salt,  # it has no salts
             **self._model,
             **write_sampling(sampling, others, repetition_penalty="repeat_penalty", penalty_window="repeat_last_n"),
             **job.grammar,

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError, list_names, shorten
 from callsmith.core.types.tables import as_list, as_object, as_text
-from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
+from callsmith.core.values import NOWHERE, Json, Origin, Sampling, TokenLogprob, Usage
 from callsmith.engines.completions.tokenizer import find_specials
 from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream
@@ -38,13 +38,13 @@ class Continuation:
     sampling: Sampling
     room: int | None = None
     grammar: Object = field(default_factory=dict[str, Json])
-    session: str = ""
-    cache_salt: str = ""
+    origin: Origin = NOWHERE
 
     @property
     def session_fields(self) -> dict[str, str]:
         """The fields by which vLLM and SGLang know a conversation, and who may share a cache."""
-        return {name: value for name, value in (("session_id", self.session), ("cache_salt", self.cache_salt)) if value}
+        fields = (("session_id", self.origin.affinity), ("cache_salt", self.origin.cache_salt))
+        return {name: value for name, value in fields if value}
 
 
 @dataclass(slots=True)

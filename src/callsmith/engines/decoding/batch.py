@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
 from callsmith.core.errors import ModelError
-from callsmith.core.values import Usage
+from callsmith.core.values import Origin, Usage
 from callsmith.engines.decoding.kv_cache import Cache, Memory, Slot, count_shared
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.port import Finished, Piece
@@ -66,8 +66,8 @@ class BatchSampler(Protocol):
 class BatchJob(Protocol):
     """A request to the engine. An exception in one of its methods ends this request and no other.
 
-    `session` is the conversation it belongs to, or empty; prefixes are shared between jobs of the same `salt` only. `exact`: with
-    a seed the answer is the same every time, if no other request is live. `flag` is set when the request is cancelled.
+    Prefixes are shared between jobs of the same salt of their `origin` only. `exact`: with a seed the answer is the same every
+    time, if no other request is live. `flag` is set when the request is cancelled.
     """
 
     tokens: list[int]
@@ -75,11 +75,7 @@ class BatchJob(Protocol):
     flag: Flag
 
     @property
-    def session(self) -> str: ...
-    @property
-    def salt(self) -> str: ...
-    @property
-    def caller(self) -> str: ...
+    def origin(self) -> Origin: ...
     @property
     def exact(self) -> bool: ...
     @property
@@ -196,7 +192,7 @@ class Batch:
         while self.waiting and len(self.live) < self.most:
             entry = self._next()
             entry.after = self._prefix_source(entry)
-            if self.live and not self.cache.fits(entry.rest, self._cells_needed(entry), entry.job.salt):
+            if self.live and not self.cache.fits(entry.rest, self._cells_needed(entry), entry.job.origin.cache_salt):
                 return
             self.waiting.remove(entry)
             self.live.append(entry)
@@ -205,8 +201,8 @@ class Batch:
 
     def _next(self) -> BatchEntry:
         """The request to admit next: of the caller with the fewest live ones, and of those the first to come."""
-        counts = Counter(entry.job.caller for entry in self.live)
-        return min(self.waiting, key=lambda entry: counts[entry.job.caller])
+        counts = Counter(entry.job.origin.caller for entry in self.live)
+        return min(self.waiting, key=lambda entry: counts[entry.job.origin.caller])
 
     def _cells_needed(self, entry: BatchEntry) -> int:
         """The KV cells that admitting this request needs besides those of its own prompt."""
@@ -216,8 +212,8 @@ class Batch:
         return min(_MIN_FREE_CELLS, entry.job.room - done) + coming - spared
 
     def _take_slot(self, entry: BatchEntry) -> None:
-        exact = entry.job.exact and len(self.live) == 1
-        slot = entry.slot = self.cache.take(entry.rest, exact=exact, session=entry.job.session, salt=entry.job.salt)
+        exact, origin = entry.job.exact and len(self.live) == 1, entry.job.origin
+        slot = entry.slot = self.cache.take(entry.rest, exact=exact, session=origin.session, salt=origin.cache_salt)
         entry.cached = len(slot.tokens) if entry.cached is None else entry.cached
         del entry.rest[: len(slot.tokens)]
 
@@ -225,8 +221,9 @@ class Batch:
         """A request in prefill whose prompt shares a long prefix with this one."""
         best = None
         most = _MIN_SHARED_PREFIX - 1
+        salt = entry.job.origin.cache_salt
         for other in self.live:
-            if other is entry or other.is_decoding or other.after or other.slot is None or other.job.salt != entry.job.salt:
+            if other is entry or other.is_decoding or other.after or other.slot is None or other.job.origin.cache_salt != salt:
                 continue
             common = count_shared([*other.slot.tokens, *other.rest], entry.rest, len(entry.rest) - 1)
             if common > max(most, len(other.slot.tokens)):

@@ -239,9 +239,9 @@ class BatchEngine(ABC):
         tokens = job.tokens or self._tokenize(job)
         if self._closed:  # in the middle of it
             raise _closed_error()
-        job.tokens = (
-            tokens if job.exact else self._batch.cache.with_cached_tokens(tokens, self._vocabulary.mark_special, job.salt)
-        )
+        if not job.exact:
+            tokens = self._batch.cache.with_cached_tokens(tokens, self._vocabulary.mark_special, job.origin.cache_salt)
+        job.tokens = tokens
         job.room = require_room(job.tokens, self._size)
         if job.grammar is None:
             return

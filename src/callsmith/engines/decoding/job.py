@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Sampling, Usage
+from callsmith.core.values import Origin, Sampling, Usage
 from callsmith.engines.decoding.batch import Flag, new_flag
 from callsmith.engines.decoding.compiler import ActiveConstraint, TriggeredConstraint
 from callsmith.engines.decoding.sequence import Sequence
@@ -88,16 +88,8 @@ class GenerationJob:
         return self.flag[0] == b"1"
 
     @property
-    def session(self) -> str:
-        return self.prompt.session
-
-    @property
-    def caller(self) -> str:
-        return self.prompt.caller
-
-    @property
-    def salt(self) -> str:
-        return self.prompt.cache_salt
+    def origin(self) -> Origin:
+        return self.prompt.origin
 
     @property
     def exact(self) -> bool:

@@ -151,10 +151,10 @@ def affinity_id(request: Request | Completion) -> str:
     It is made of the name that the client gives it; without one, of what all requests of a conversation have in common: the
     system prompt, the names of the tools and the first message of the user. Callers with different keys never have the same.
     """
-    owner = "" if request.caller.startswith(_NO_KEY) else request.caller
-    id = (request.affinity or request.session) if isinstance(request, Request) else request.session
-    if id:
-        return _digest("named", owner, id)
+    origin = request.origin
+    owner = "" if origin.caller.startswith(_NO_KEY) else origin.caller
+    if name := origin.affinity or origin.session:
+        return _digest("named", owner, name)
     if isinstance(request, Request):
         return _digest("begins", owner, *(tool.name for tool in request.tools), "", *_beginning(request.messages))
     begun = request.prompt[:_BEGINNING]

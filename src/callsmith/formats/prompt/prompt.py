@@ -15,7 +15,7 @@ from itertools import pairwise
 from typing import Any
 
 from callsmith.core.errors import CallsmithError, ModelError, UsageError
-from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
+from callsmith.core.values import NOWHERE, Call, Message, Origin, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
 from callsmith.formats.prompt.adapt import JsonObject, TemplateTraits
 from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_breaks
@@ -46,22 +46,17 @@ class Prompt:
 
     `prefilled` is the beginning of the answer behind it that the request brings, split where special tokens are only text.
     `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
-    `session` names the conversation, if it is known, for an engine that caches. `tokens` are the ids of the tokens of `text`,
-    where they were given; they need not be those that the text would have. An engine that caches reuses what it has of prompts
-    with the same `cache_salt`, and of no others; one that is busy shares itself out among the `caller`s. `affinity` is the id of
-    the conversation by which other servers are chosen. `rendered` is what the template has made of the messages, `marked` that
-    with turns spliced in, both with breaks instead of `cuts`.
+    `tokens` are the ids of the tokens of `text`, where they were given; they need not be those that the text would have.
+    `rendered` is what the template has made of the messages, `marked` that with turns spliced in, both with breaks instead of
+    `cuts`.
     """
 
     text: str
     opened: str = ""
     cuts: tuple[int, ...] = ()
-    session: str = ""
+    origin: Origin = NOWHERE
     tokens: tuple[int, ...] | None = None
     prefilled: tuple[str, ...] = ()
-    cache_salt: str = ""
-    caller: str = field(default="", compare=False)  # who asks is no part of what is asked
-    affinity: str = field(default="", compare=False)
     rendered: str = field(default="", compare=False, repr=False)
     marked: str = field(default="", compare=False, repr=False)
 
@@ -121,10 +116,7 @@ def prompt_for(
         marked, opened = marked + opening, opened + opening
     text, cuts = remove_breaks(marked + prefilled)
     answer = split_at_breaks(prefilled) if prefilled else ()
-    salt, caller = request.cache_salt, request.caller
-    return Prompt(
-        text, opened, cuts, request.session, prefilled=answer, cache_salt=salt, caller=caller, rendered=rendered, marked=marked
-    )
+    return Prompt(text, opened, cuts, request.origin, prefilled=answer, rendered=rendered, marked=marked)
 
 
 def _naming_the_message(

@@ -289,13 +289,13 @@ class RemoteModel:
         """Keep what the upstream has signed, for when the calls come back with their results."""
         if signed is not None:
             ids = tuple(call.id for call in calls)
-            self._signed.put((plan.request.cache_salt, ids[0]), (ids, signed), len(repr(signed)))
+            self._signed.put((plan.request.origin.cache_salt, ids[0]), (ids, signed), len(repr(signed)))
 
     def _find_signed(self, request: Request) -> Signed:
         signed: dict[str, Json] = {}
         for message in request.messages:
             ids = tuple(call.id for call in message.calls)
-            kept = self._signed.get((request.cache_salt, ids[0])) if ids else None
+            kept = self._signed.get((request.origin.cache_salt, ids[0])) if ids else None
             if kept is not None and kept[0] == ids:
                 signed[self.quirks.fit_id(ids[0])] = kept[1]
         return signed

@@ -27,7 +27,7 @@ from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, Tool
 from callsmith.core.ports import Context, Model
 from callsmith.core.serialize import Saved
 from callsmith.core.types.field_checks import check_argument, check_items, check_keywords
-from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Output, Request, Result, Sampling, Tool, Usage
+from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Origin, Output, Request, Result, Sampling, Tool, Usage
 from callsmith.runtime.conversation.journal import (
     NO_DECISIONS,
     FileStorage,
@@ -340,7 +340,7 @@ class Conversation:
             output=settings.get("output"),
             policy=settings.get("policy"),
             call_bias=settings.get("call_bias"),
-            session=saved.id,
+            origin=Origin(saved.id),
         )
         context = Context(
             conversation=saved.id,

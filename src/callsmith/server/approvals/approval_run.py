@@ -128,7 +128,7 @@ class ApprovalRun:
 
     async def _resume(self) -> list[Result]:
         """Begin with what was decided, and with what is known of calls that had begun when the run was left."""
-        session, is_first = self._plan.request.session, self._storage.paused is None
+        session, is_first = self._plan.request.origin.session, self._storage.paused is None
         if session and not (is_first and session == self._plan.options.response_id):  # nothing is granted to a new conversation
             await self._journal.grant(await self._approvals.list_granted(session))
         ids = [question.id for question in self._journal.saved.pending] + list(self._plan.options.approvals)
@@ -214,7 +214,7 @@ class ApprovalRun:
                 decisions[approval.call.id] = approval.decision
                 if isinstance(approval.decision, Approved) and approval.decision.remember:
                     granted.add(approval.grant)
-        if granted and (session := self._plan.request.session):
+        if granted and (session := self._plan.request.origin.session):
             await self._approvals.grant(session, self._journal.saved.granted | granted)
         return PauseAnswer(results, decisions, reports_results=True)
 

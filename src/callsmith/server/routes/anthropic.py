@@ -52,7 +52,7 @@ def routes(service: Service) -> list[Route]:
         body = await bodies.read(request)
         parsed = await bodies.read_with(read_request, body, counting=counting)
         options, session = read_extensions(body)
-        parsed = replace(parsed, model=models.resolve(parsed.model), request=replace(parsed.request, session=session))
+        parsed = replace(parsed, model=models.resolve(parsed.model), request=parsed.request.in_session(session))
         called = {call.name for message in parsed.request.messages for call in message.calls}
         if not parsed.servers and all(bare_name(name) == name for name in called):
             return _LocalRequest(parsed, options, {})

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import AsyncIterator, Callable, Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 
@@ -83,7 +83,7 @@ class _Dialect:
             await unless_disconnected(request.receive, service.answers.load(model))
             return JsonResponse(write_loaded(heading))
         options, session = read_extensions(body)
-        events = service.answers.answer(model, replace(parsed.request, session=session), options)
+        events = service.answers.answer(model, parsed.request.in_session(session), options)
         if parsed.stream:
             writer = LineWriter(heading)
             lines = CachedFrames[ModelEvent](lambda event: _encode_lines(writer.write(event)))

@@ -44,7 +44,7 @@ def routes(service: Service) -> list[Route]:
         chat = await bodies.read_with(read_request, body)
         chat = replace(chat, model=service.models.resolve(chat.model))
         options, session = read_extensions(body)
-        model_request = replace(chat.request, session=session)
+        model_request = chat.request.in_session(session)
         heading = ChatHeading(
             f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy, chat.shows_thoughts
         )

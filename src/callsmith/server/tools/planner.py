@@ -123,7 +123,9 @@ class RunPlan:
         return replace(
             self,
             request=replace(self.request, messages=hidden.messages),
-            context=replace(self.context, conversation=self.request.session or hidden.conversation or self.context.conversation),
+            context=replace(
+                self.context, conversation=self.request.origin.session or hidden.conversation or self.context.conversation
+            ),
             options=replace(self.options, approvals=(*self.options.approvals, *hidden.approvals)),
             seen=hidden.calls,
         )
@@ -244,7 +246,7 @@ class ToolPlanner:
         narrowed_model, server_tools = await limit_shown_tools(
             model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, hidden=hidden, guards=guards
         )
-        conversation, subject = (saved.id, saved.subject) if saved else (request.session or request_id(), caller())
+        conversation, subject = (saved.id, saved.subject) if saved else (request.origin.session or request_id(), caller())
         return RunPlan(
             name,
             narrowed_model,

@@ -16,7 +16,7 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
-from callsmith.core.values import Json, Output
+from callsmith.core.values import Json, Origin, Output
 from callsmith.wire.declare.notation import Schema, describe, nullable, parse_type
 from callsmith.wire.fields import Fields
 
@@ -221,6 +221,9 @@ class CacheFields(RequestFields):
 
     cache_salt = text("What is cached of the prompt is reused only with the same one.")
     prompt_cache_key = text("Requests with the same one go to the same of several servers.")
+
+    def read_origin(self) -> Origin:
+        return Origin(cache_salt=self.cache_salt or "", affinity=self.prompt_cache_key or "")
 
 
 def _read_include_usage(fields: Fields, key: str) -> bool | None:

@@ -278,8 +278,7 @@ def read_request(body: Json) -> ChatRequest:
     return ChatRequest(
         model=fields.model or "",
         request=Request(
-            cache_salt=fields.cache_salt or "",
-            affinity=fields.prompt_cache_key or "",
+            origin=fields.read_origin(),
             messages=messages,
             tools=tools,
             choice=choice,

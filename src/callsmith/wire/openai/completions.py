@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import ClassVar, TypeAlias, cast
 
 from callsmith.core.events import ModelEvent, Report, Stopped, Text
-from callsmith.core.values import Completion, Json, TokenLogprob, Usage
+from callsmith.core.values import Completion, Json, Origin, TokenLogprob, Usage
 from callsmith.wire import declare
 from callsmith.wire.extensions import ExtensionFields, write_report
 from callsmith.wire.fields import Fields, kind
@@ -95,10 +95,10 @@ def read_request(body: Json) -> CompletionsRequest:
     sampling = fields.read_sampling(limit, fields.stop, fields.logprobs)
     if echo and sampling.logprobs is not None:
         raise fields.error("echo", "the tokens of a prompt have no log probabilities here: ask for one of echo and logprobs")
-    output, session, salt = declare.read_output(fields), fields.session_id or "", fields.cache_salt or ""
+    output, origin = declare.read_output(fields), Origin(fields.session_id or "", fields.cache_salt or "")
     return CompletionsRequest(
         fields.model or "",
-        tuple(Completion(prompt, sampling, output, session, salt) for prompt in prompts),
+        tuple(Completion(prompt, sampling, output, origin) for prompt in prompts),
         n,
         fields.stream or False,
         fields.stream_options or False,

@@ -272,8 +272,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     return ResponsesRequest(
         model=fields.model or "",
         request=Request(
-            cache_salt=fields.cache_salt or "",
-            affinity=fields.prompt_cache_key or "",
+            origin=fields.read_origin(),
             messages=(*system, *messages),
             tools=tools,
             choice=choice,

@@ -63,7 +63,7 @@ class ResponsesDialect:
             await self.service.store.ensure()  # before an answer is given that could not be stored
         options, session = read_extensions(body)
         name = self.service.models.resolve(parsed.model)
-        parsed = replace(parsed, model=name, request=replace(parsed.request, session=session or before.conversation))
+        parsed = replace(parsed, model=name, request=parsed.request.in_session(session or before.conversation))
         shows_items = bool(parsed.servers) or options.shows_events
         options = replace(options, sources=sources_of(parsed.servers), shows_tool_items=shows_items)
         return ReadRequest(parsed, before, options)
@@ -78,11 +78,11 @@ class ResponsesDialect:
             f"resp_{uuid4().hex}", request.model, int(time.time()), request.repeated, request.namespaces, sampling, time.time
         )
         writer = McpWriter(heading, shows_events=parsed.options.shows_events)
-        if not request.request.session:  # the first response of a conversation names it
+        if not request.request.origin.session:  # the first response of a conversation names it
             own = request.request
             # Of what is not stored, no later request can know that name.
-            affinity = own.affinity or client_session() or ("" if request.store else affinity_id(own))
-            request = replace(request, request=replace(own, session=heading.id, affinity=affinity))
+            affinity = own.origin.affinity or client_session() or ("" if request.store else affinity_id(own))
+            request = replace(request, request=replace(own, origin=replace(own.origin, session=heading.id, affinity=affinity)))
         options = replace(parsed.options, response_id=heading.id)
         events = (
             answer_events(self.service.answers.with_tools(tools), model, request, options, writer) if generates else _no_events()
