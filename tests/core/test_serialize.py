@@ -12,10 +12,11 @@ from hypothesis import strategies as st
 
 from callsmith.core.approval import Approved, Denied, Policy, Rule
 from callsmith.core.capability.binding import Binding
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump, load, read_conversation, write_conversation
-from callsmith.core.values import Call, Choice, Image, Message, Origin, Output, Request, Result, Sampling, Tool, Usage
+from callsmith.core.values import Call, Choice, Image, Message, Output, Request, Result, Sampling, Tool, Usage
 
 TEXT = st.text(st.characters(codec=None), max_size=12)  # lone surrogates too: models do write them
 JSON = st.recursive(

@@ -5,8 +5,9 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.events import CallReady, Started
-from callsmith.core.values import Call, Message, Origin, Request, Result, Sampling, Tool
+from callsmith.core.values import Call, Message, Request, Result, Sampling, Tool
 from callsmith.engines.port import Engine, EngineInfo, Finished, Piece
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named

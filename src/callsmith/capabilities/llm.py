@@ -17,13 +17,13 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import Answer, CapabilityCall
 from callsmith.bus.reach import CapabilityTools
 from callsmith.core.approval import Decision
-from callsmith.core.capability.prompt_cache import cache_salt
+from callsmith.core.capability.origin import Origin, cache_salt
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName
 from callsmith.core.events import CallReady, CallStarted, ModelEvent, StopReason, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset, model_info
 from callsmith.core.serialize import Saved
-from callsmith.core.values import Call, Json, Origin, Request, Result
+from callsmith.core.values import Call, Json, Request, Result
 from callsmith.models.router import in_use
 from callsmith.runtime.conversation.journal import Journal
 from callsmith.runtime.conversation.pausable_run import PausableRun, PauseAnswer, Questions

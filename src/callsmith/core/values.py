@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import Any, Literal, TypeAlias, get_origin
 
 from callsmith.core.capability.binding import Binding
+from callsmith.core.capability.origin import NOWHERE, Origin
 from callsmith.core.errors import ModelError, UnknownName, UsageError
 from callsmith.core.types.field_checks import check_argument, check_fields, examine_fields
 from callsmith.core.types.json_types import Json, Schema
@@ -329,24 +330,6 @@ class TokenLogprob:
     def text(self) -> str:
         """The token as text; bytes that are no whole character are replaced."""
         return self.data.decode("utf-8", "replace")
-
-
-@dataclass(frozen=True, slots=True)
-class Origin:
-    """Where a request comes from; it changes nothing in the answer.
-
-    `session` names the conversation, so that its KV cache can be reused. What is cached of a prompt is reused for prompts of the
-    same `cache_salt` only. `affinity` is the client's own name of the conversation where servers are chosen by it
-    (`engines/upstream/replicas.py`). An engine that is busy shares itself out among the `caller`s.
-    """
-
-    session: str = ""
-    cache_salt: str = ""
-    affinity: str = ""
-    caller: str = field(default="", compare=False)
-
-
-NOWHERE = Origin()
 
 
 @check_fields

@@ -6,12 +6,12 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from dataclasses import dataclass, field, replace
 from typing import cast
 
-from callsmith.core.capability.prompt_cache import cache_salt
+from callsmith.core.capability.origin import Origin, cache_salt
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, RunEvent, TurnEnded
 from callsmith.core.ports import Model, model_info
-from callsmith.core.values import Completion, Message, Origin, Request
+from callsmith.core.values import Completion, Message, Request
 from callsmith.models.router import in_use
 from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.telemetry.trace import Trace

@@ -13,9 +13,10 @@ from typing import ClassVar, Final
 
 import msgspec
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.events import ModelEvent, Stopped, Text
 from callsmith.core.ports import ModelInfo
-from callsmith.core.values import Completion, Json, Origin, Request
+from callsmith.core.values import Completion, Json, Request
 from callsmith.wire.declare import Field, ModelFields, RequestFields, RequiredField, flag, read_output
 from callsmith.wire.extensions import ExtensionFields
 from callsmith.wire.fields import Fields

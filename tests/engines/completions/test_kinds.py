@@ -15,6 +15,7 @@ pytest.importorskip("aiohttp")
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import (
     GrammarRefused,
     ModelError,
@@ -24,7 +25,7 @@ from callsmith.core.errors import (
     UnknownName,
     UsageError,
 )
-from callsmith.core.values import Origin, Sampling, TokenBias, Usage
+from callsmith.core.values import Sampling, TokenBias, Usage
 from callsmith.engines import open_engine
 from callsmith.engines.completions import tokenizer
 from callsmith.engines.completions.tokenizer import find_tokenizer_files

@@ -10,9 +10,10 @@ import pytest
 pytest.importorskip("aiohttp")
 pytest.importorskip("xllamacpp")
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import PromptTooLong, Rejected
 from callsmith.core.events import Stopped
-from callsmith.core.values import Message, Origin, Request, Sampling, TokenBias, TokenLogprob, Tool
+from callsmith.core.values import Message, Request, Sampling, TokenBias, TokenLogprob, Tool
 from callsmith.engines import open_engine
 from callsmith.engines.port import Engine, Piece
 from callsmith.engines.upstream import Upstream

@@ -12,9 +12,10 @@ pytest.importorskip("aiohttp")
 from starlette.requests import Request as HttpRequest
 from starlette.responses import Response, StreamingResponse
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import Unavailable
 from callsmith.core.events import Text
-from callsmith.core.values import Message, Origin, Request, Sampling
+from callsmith.core.values import Message, Request, Sampling
 from callsmith.engines import open_engine
 from callsmith.engines.completions import tokenizer
 from callsmith.formats import format_named

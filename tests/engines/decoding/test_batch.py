@@ -10,8 +10,8 @@ pytest.importorskip("numpy")
 
 import numpy as np
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import ModelError
-from callsmith.core.values import Origin
 from callsmith.engines.decoding.batch import PREFILL_CHUNK, Batch, new_flag
 from callsmith.engines.decoding.kv_cache import Cache
 from callsmith.engines.decoding.vocabulary import Logits

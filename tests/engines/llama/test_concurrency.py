@@ -13,9 +13,10 @@ pytest.importorskip("llguidance")
 pytest.importorskip("numpy")
 pytest.importorskip("xllamacpp")
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import CallsmithError, QueueFull, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Stopped
-from callsmith.core.values import Choice, Message, Origin, Request, Result, Sampling, Tool, Usage
+from callsmith.core.values import Choice, Message, Request, Result, Sampling, Tool, Usage
 from callsmith.engines import llama
 from callsmith.engines.llama.engine import LlamaEngine
 from callsmith.engines.port import Piece

@@ -13,10 +13,11 @@ pytest.importorskip("torch", reason="the transformers engine has an environment 
 pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import PromptTooLong, UsageError
 from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
-from callsmith.core.values import Choice, Message, Origin, Request, Sampling, TokenBias, Tool
+from callsmith.core.values import Choice, Message, Request, Sampling, TokenBias, Tool
 from callsmith.engines import open_engine
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.port import Engine, Finished, Piece

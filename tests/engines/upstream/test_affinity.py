@@ -2,7 +2,8 @@
 
 from dataclasses import replace
 
-from callsmith.core.values import Completion, Message, Origin, Request, Tool
+from callsmith.core.capability.origin import Origin
+from callsmith.core.values import Completion, Message, Request, Tool
 from callsmith.engines.upstream.replicas import affinity_id
 
 FIRST = Request((Message.system("Be brief."), Message.user("hi")), (Tool("add"),))

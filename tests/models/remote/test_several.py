@@ -9,9 +9,10 @@ from typing import Any
 import httpx2
 import pytest
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable
 from callsmith.core.events import Text
-from callsmith.core.values import Message, Origin, Request
+from callsmith.core.values import Message, Request
 from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.models.remote.model import RemoteModel
 from callsmith.server.app import create_app

@@ -11,8 +11,9 @@ from anthropic.types import MessageParam
 from openai.types.responses import ResponseInputItemParam
 from pydantic import TypeAdapter
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.events import ModelEvent
-from callsmith.core.values import Choice, Message, Origin, Request
+from callsmith.core.values import Choice, Message, Request
 from callsmith.models.remote.model import RemoteModel
 from tests.models.remote.scripted import ASK, answer, call_delta, chat, made_calls, remote, sse, thoughts_of
 from tests.scripted_server import http, scripted

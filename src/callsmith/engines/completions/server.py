@@ -9,9 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Final, Literal, TypeAlias
 
+from callsmith.core.capability.origin import NOWHERE, Origin
 from callsmith.core.errors import ModelError, PromptTooLong, Rejected, Unavailable, UnknownName, UsageError, list_names, shorten
 from callsmith.core.types.tables import as_list, as_object, as_text
-from callsmith.core.values import NOWHERE, Json, Origin, Sampling, TokenLogprob, Usage
+from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
 from callsmith.engines.completions.tokenizer import find_specials
 from callsmith.engines.port import EngineInfo
 from callsmith.engines.upstream import Upstream

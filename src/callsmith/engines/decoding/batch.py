@@ -15,8 +15,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol, TypeAlias
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import ModelError
-from callsmith.core.values import Origin, Usage
+from callsmith.core.values import Usage
 from callsmith.engines.decoding.kv_cache import Cache, Memory, Slot, count_shared
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.port import Finished, Piece

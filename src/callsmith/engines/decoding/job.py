@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import TypeAlias
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Origin, Sampling, Usage
+from callsmith.core.values import Sampling, Usage
 from callsmith.engines.decoding.batch import Flag, new_flag
 from callsmith.engines.decoding.compiler import ActiveConstraint, TriggeredConstraint
 from callsmith.engines.decoding.sequence import Sequence

@@ -14,8 +14,9 @@ from hashlib import sha256
 from itertools import pairwise
 from typing import Any
 
+from callsmith.core.capability.origin import NOWHERE, Origin
 from callsmith.core.errors import CallsmithError, ModelError, UsageError
-from callsmith.core.values import NOWHERE, Call, Message, Origin, Output, Request, Schema, Tool
+from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
 from callsmith.formats.prompt.adapt import JsonObject, TemplateTraits
 from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_breaks

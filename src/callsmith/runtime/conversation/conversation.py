@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, TypedDict, Unpack
 from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision, Policy
+from callsmith.core.capability.origin import Origin
 from callsmith.core.choice import is_first_hop
 from callsmith.core.closing import closing
 from callsmith.core.errors import UnknownName, UsageError
@@ -27,7 +28,7 @@ from callsmith.core.events import ConfirmationNeeded, RunEvent, StopReason, Tool
 from callsmith.core.ports import Context, Model
 from callsmith.core.serialize import Saved
 from callsmith.core.types.field_checks import check_argument, check_items, check_keywords
-from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Origin, Output, Request, Result, Sampling, Tool, Usage
+from callsmith.core.values import Call, Choice, ChoicePolicy, Message, Output, Request, Result, Sampling, Tool, Usage
 from callsmith.runtime.conversation.journal import (
     NO_DECISIONS,
     FileStorage,

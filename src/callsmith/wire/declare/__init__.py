@@ -16,7 +16,8 @@ from collections.abc import Callable, Mapping
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Self, TypeVar, overload
 
-from callsmith.core.values import Json, Origin, Output
+from callsmith.core.capability.origin import Origin
+from callsmith.core.values import Json, Output
 from callsmith.wire.declare.notation import Schema, describe, nullable, parse_type
 from callsmith.wire.fields import Fields
 

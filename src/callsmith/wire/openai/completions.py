@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import ClassVar, TypeAlias, cast
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.events import ModelEvent, Report, Stopped, Text
-from callsmith.core.values import Completion, Json, Origin, TokenLogprob, Usage
+from callsmith.core.values import Completion, Json, TokenLogprob, Usage
 from callsmith.wire import declare
 from callsmith.wire.extensions import ExtensionFields, write_report
 from callsmith.wire.fields import Fields, kind
