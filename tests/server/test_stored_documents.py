@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.approval import Approved, Denied, Policy, Rule
+from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import Saved
@@ -86,7 +87,7 @@ REQUEST = Request(
     True,
     Output(choices=("yes", "no")),
     "required_always",
-    "s1",
+    Origin("s1"),
 )
 OPTIONS = ToolOptions(
     "mixed", sources=(ToolSource("files", ("read_*",), POLICY, True), ToolSource("web")), response_id="resp_1", allowed=("a*",)
