@@ -29,6 +29,8 @@ ROUTERS := .venv-routers
 MCP_NODE := tests/tools/mcp/node/node_modules
 BROWSER_NODE := tests/browser/node_modules
 JOBS   ?= 2
+# Modules are compiled once, and not by each of the hundreds of processes that the tests start.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest
 VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # without hashes, which would be asked of all else too
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --upgrade --generate-hashes --quiet --no-header --no-annotate

@@ -67,7 +67,7 @@ SMOKE = dedent("""
 
     for arguments in (["--help"], ["serve", "--help"], ["serve", "--print-config"]):
         result = CliRunner().invoke(app, arguments)
-        assert result.exit_code == 0, told.output
+        assert result.exit_code == 0, result.output
         print(result.output)
     print(*(name for name in sys.modules if name.startswith("callsmith")))
 """)

@@ -46,15 +46,15 @@ APPROVALS = [
         response="resp_1", asks={"type": "object"}, version=1,
     ),
     Approval(
-        "approved", "run_1", ADD, "", "so", CREATED, EXPIRES, "approved",
-        decision=Approved({"a": 2}, True), changed=1001.25, version=1,
+        "running", "run_1", ADD, "", "so", CREATED, EXPIRES,
+        decision=Approved({"a": 2}, True), has_begun=True, changed=1001.25, version=1,
     ),
     Approval(
-        "done", "run_1", ADD, "", "so", CREATED, EXPIRES, "done",
+        "done", "run_1", ADD, "", "so", CREATED, EXPIRES,
         decision=Approved(), result=Result("c1", "add", {"sum": 3}), changed=1001.25, version=1,
     ),
     Approval(
-        "denied", "run_1", ADD, "", "so", CREATED, EXPIRES, "denied",
+        "denied", "run_1", ADD, "", "so", CREATED, EXPIRES,
         decision=Denied("Never."), result=Result("c1", "add", "no", False, "denied"), version=1,
     ),
 ]  # fmt: skip
@@ -157,8 +157,8 @@ def test_an_approval_is_written_in_the_layout_of_version_1():
         "reason": "so",
         "created": 1000.5,
         "expires": 2000000000.0,
-        "status": "approved",
         "decision": {"decision": "approved", "arguments": {"a": 2}, "remember": True},
+        "has_begun": True,
         "changed": 1001.25,
     }
 

@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -399,7 +398,7 @@ async def test_our_own_codec_reads_from_our_own_server_what_the_model_said():
     reader = EventReader()
     read = [event for frame in FrameReader().feed(response.content) for event in reader.feed(json.loads(frame.data))]
     assert [*read, *reader.close()] == events
-    assert [replace(request, session="") for request in model.asked] == [request]
+    assert [request.in_session("") for request in model.asked] == [request]
 
 
 async def test_many_conversations_at_once_keep_apart():

@@ -41,7 +41,7 @@ async def test_the_lease_on_a_run_is_waited_for_and_taken_when_it_is_free(monkey
 async def test_nobody_waits_for_a_run_whose_call_somebody_else_is_running():
     approvals = Approvals(SqliteStore())
     approval = await approvals.decide(await pending(approvals), Approved())
-    await approvals.write_one(replace(approval, status="running"))
+    await approvals.write_one(approval.as_running())
     async with approvals.leases.take("run_1"), AsyncExitStack() as leases:
         assert not await approvals.take_leases(["confirm_1"], leases, unless_running=True)
 

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from callsmith.core.capability.origin import Origin
 from callsmith.core.values import Choice, Message, Request, Tool
 from callsmith.server.http.request_context import act_for
 from callsmith.server.settings import Key, Settings
@@ -54,7 +55,7 @@ def test_a_clients_tools_that_have_to_be_found_are_run_here():
 
 async def test_a_plan_has_the_clients_tools_first_and_no_two_of_one_name():
     planner, model = ToolPlanner(Settings(), Functions(weather, search)), FakeModel(says("a"))
-    request = Request(MESSAGES, (CLIENTS, Tool("search")), session="s1")
+    request = Request(MESSAGES, (CLIENTS, Tool("search")), origin=Origin("s1"))
     plan = await planner.plan("m", model, request, ToolOptions(mode="mixed"))
     assert [tool.name for tool in plan.request.tools] == ["look_up", "search", "weather"]
     assert (plan.model_name, plan.context.conversation, plan.client_tools) == ("m", "s1", request.tools)

@@ -56,11 +56,7 @@ class RunStorage:
     def list_replaced(self, questions: Iterable[ConfirmationNeeded]) -> list[Approval]:
         """The approvals of calls that are asked about once more because their tools have changed: they are over."""
         known = ((question.id, self.approvals[question.call.id]) for question in questions if question.call.id in self.approvals)
-        return [
-            replace(old.with_result(asked_again_result(old.call)), status="expired", replaced_by=new)
-            for new, old in known
-            if new != old.id
-        ]
+        return [replace(old.with_result(asked_again_result(old.call)), replaced_by=new) for new, old in known if new != old.id]
 
     async def _write(self, saved: Saved, starting: Call | None, results: Sequence[Result]) -> None:
         async with self._lock:

@@ -54,9 +54,9 @@ class Approval:
     reason: str
     created: float
     expires: float
-    status: Status = "pending"
     response: str = ""
     decision: Decision | None = None
+    has_begun: bool = False
     result: Result | None = None
     changed: float = 0.0
     asks: Mapping[str, Json] | None = None
@@ -78,17 +78,25 @@ class Approval:
     def is_denied(self) -> bool:
         return isinstance(self.decision, Denied)
 
+    @property
+    def status(self) -> Status:
+        """It follows from what has been decided, begun and returned."""
+        if self.is_denied:
+            return "denied"
+        if self.result is not None:
+            return "expired" if self.replaced_by or (self.result.code == "expired" and not self.has_begun) else "done"
+        if self.has_begun:
+            return "running"
+        return "pending" if self.decision is None else "approved"
+
     def with_decision(self, decision: Decision) -> "Approval":
-        status: Status = "denied" if isinstance(decision, Denied) else "approved"
-        return replace(self, status=status, decision=decision, changed=time.time())
+        return replace(self, decision=decision, changed=time.time())
 
     def as_running(self) -> "Approval":
-        return replace(self, status="running", changed=time.time())
+        return replace(self, has_begun=True, changed=time.time())
 
     def with_result(self, result: Result) -> "Approval":
-        is_expired = result.code == "expired" and self.status != "running"
-        status: Status = "denied" if self.is_denied else "expired" if is_expired else "done"
-        return replace(self, status=status, result=result, changed=time.time())
+        return replace(self, result=result, changed=time.time())
 
     def status_at(self, now: float) -> Status:
         """Its status as it is now: what nobody has answered in time is expired."""

@@ -94,7 +94,7 @@ async def test_callers_share_nothing_of_their_prompts_and_each_has_one_cache_in_
             assert (await post(client, body, authorization=f"Bearer {name}")).status_code == 200
             items = {"model": "m", "messages": [{"role": "user", "content": "The secret is 42."}]}
             await client.post("/v1/chat/completions", json=items, headers={"authorization": f"Bearer {name}"})
-    alice, alice_http, bob, bob_http = [item.cache_salt for item in model.asked]
+    alice, alice_http, bob, bob_http = [item.origin.cache_salt for item in model.asked]
     assert (alice, bob) == (alice_http, bob_http)
     assert alice and bob and alice != bob
     assert [item.caller for item in model.asked] == ["alice", "alice", "bob", "bob"]
