@@ -246,7 +246,6 @@ def server() -> Iterator[MeasuredServer]:
         yield running
 
 
-@pytest.mark.attack
 @pytest.mark.parametrize("name", [*LARGE, "8 MB of text", "240,000 values", "signed", "10,000 messages"])
 def test_a_large_call_does_not_block_the_loop(server: MeasuredServer, name: str) -> None:
     within = {
@@ -264,7 +263,6 @@ def test_a_large_call_does_not_block_the_loop(server: MeasuredServer, name: str)
     assert server.worst_latency() < LATENCY
 
 
-@pytest.mark.attack
 @pytest.mark.parametrize(
     "message", [{"type": "ack", "upto": 0}, {"type": "tool_result", "tool_call_id": "x", "body": {}}, {"type": "cancel"}]
 )

@@ -200,7 +200,6 @@ async def test_a_request_that_goes_at_any_moment_leaves_nothing_behind(sent: flo
         assert await is_served(url)
 
 
-@pytest.mark.attack
 async def test_random_messages_never_kill_the_server_and_every_call_ends_once(watched: Watched) -> None:
     chance = random.Random(7)
     pieces: list[Any] = ["ack", "cancel", "tool_result", "call", "confirmation", "", None, 5, [], {}]

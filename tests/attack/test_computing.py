@@ -54,7 +54,6 @@ async def test_computing_has_a_deadline():
 MOST = {"content": "x" * 1_000_000, "with_pieces": True}
 
 
-@pytest.mark.attack
 @pytest.mark.parametrize("body", [{"content": "x" * 8_000_000}, MOST], ids=["too large", "in pieces"])
 async def test_large_texts_at_the_same_time_take_bounded_memory(body: dict[str, Any]):
     content = json.dumps(body).encode()
@@ -76,7 +75,6 @@ async def test_large_texts_at_the_same_time_take_bounded_memory(body: dict[str, 
     assert most - before < 500_000_000
 
 
-@pytest.mark.attack
 def test_a_text_in_pieces_does_not_block_the_loop():
     with measured_server() as server:
         assert server.post("/tokenize", MOST).status_code == 200

@@ -11,7 +11,6 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 import httpx2
-import pytest
 
 from tests.attack.fuzzing import Fuzzer, send
 from tests.attack.loop_latency import TICKING
@@ -99,7 +98,6 @@ def test_bodies_that_no_client_would_send_never_fail_the_server(tmp_path: Path):
     fuzzed(tmp_path, 800, seed=1)
 
 
-@pytest.mark.attack
 def test_a_hundred_thousand_requests_leave_the_server_as_it_was(tmp_path: Path):
     requests = int(os.environ.get("CALLSMITH_FUZZ_REQUESTS", "100000"))
     early, late = fuzzed(tmp_path, requests, seed=int(os.environ.get("CALLSMITH_FUZZ_SEED", "2")))

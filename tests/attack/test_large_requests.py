@@ -34,7 +34,6 @@ def server() -> Iterator[MeasuredServer]:
         yield running
 
 
-@pytest.mark.attack
 @pytest.mark.parametrize("name", LARGE_REQUESTS)
 def test_a_large_request_does_not_block_the_loop(server: MeasuredServer, name: str):
     response = server.post("/v1/chat/completions", json.dumps(LARGE_REQUESTS[name]()).encode(), timeout=60)
@@ -42,7 +41,6 @@ def test_a_large_request_does_not_block_the_loop(server: MeasuredServer, name: s
     assert server.worst_latency() < LATENCY
 
 
-@pytest.mark.attack
 def test_a_search_among_many_long_tools_does_not_block_the_loop():
     long = "word other thing " * 100
     tools = [{"name": f"t{number}", "description": long, "defer_loading": True, "input_schema": {}} for number in range(1_900)]

@@ -50,7 +50,6 @@ async def test_unfinished_bodies_have_a_bound_for_each_caller_and_small_ones_are
     assert answers[0].headers["retry-after"]
 
 
-@pytest.mark.attack
 async def test_unfinished_bodies_take_about_as_much_memory_as_they_have_bytes():
     with measured_server() as server:
         there = urlsplit(server.url)

@@ -4,8 +4,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
-import pytest
-
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
@@ -17,7 +15,6 @@ SECRET = "The password of the vault is the name of the third moon of the planet 
 KEYS = {name: Key(hash_key(name)) for name in ("alice", "mallory")}
 PATHS = ("/v1/chat/completions", "/v1/responses", "/v1/completions")
 
-pytestmark = pytest.mark.attack  # a model is opened for each
 
 Cached = Callable[..., Awaitable[int]]
 

@@ -37,7 +37,7 @@ GET = b"GET /v1/models HTTP/1.1\r\nhost: localhost\r\n\r\n"
 Ends = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
-@pytest.fixture(params=[HttpToolsProtocol, pytest.param(H11Protocol, marks=pytest.mark.attack)], ids=["httptools", "h11"])
+@pytest.fixture(params=[HttpToolsProtocol, H11Protocol], ids=["httptools", "h11"])
 def protocol(request: pytest.FixtureRequest) -> Any:
     return request.param
 

@@ -40,6 +40,7 @@ def read_back(format: Format, text: str, tools: Sequence[Tool], calls: Sequence[
 @EVERY
 @generated
 @given(data=st.data())
+@pytest.mark.sampled
 def test_what_is_written_is_read_back_at_every_chunking(format: Format, data: st.DataObject) -> None:
     tools, calls = data.draw(rounds(format))
     try:
@@ -52,6 +53,7 @@ def test_what_is_written_is_read_back_at_every_chunking(format: Format, data: st
 @EVERY
 @generated
 @given(data=st.data())
+@pytest.mark.sampled
 def test_text_and_thought_come_out_whole_and_without_markers(format: Format, data: st.DataObject) -> None:
     markers = markers_of(format)
 
@@ -74,6 +76,7 @@ def test_text_and_thought_come_out_whole_and_without_markers(format: Format, dat
 @EVERY
 @generated
 @given(data=st.data())
+@pytest.mark.sampled
 def test_text_that_only_looks_like_a_marker_is_text(format: Format, data: st.DataObject) -> None:
     markers = markers_of(format)
     text = data.draw(strings(format).filter(lambda text: not any(marker in text for marker in markers)))
@@ -81,8 +84,8 @@ def test_text_that_only_looks_like_a_marker_is_text(format: Format, data: st.Dat
         assert text_in(read_in_chunks(format, text, size)) == text
 
 
-@pytest.mark.generated
 @EVERY
+@pytest.mark.sampled
 def test_no_mutation_of_an_answer_makes_the_reader_raise_or_depend_on_chunks(format: Format) -> None:
     tools = [Tool("f", "", {"type": "object", "properties": {"a": {"type": "string"}, "b": {"type": "integer"}}})]
     calls = [Call("f", {"a": "x \"y\" 'z'", "b": 3}, "aaaaaaaaa"), Call("f", {}, "bbbbbbbbb")]
@@ -113,6 +116,7 @@ def test_a_call_cut_short_is_unreadable_and_never_ready(format: Format) -> None:
 
 
 @EVERY
+@pytest.mark.sampled
 def test_deep_nesting_is_refused_and_not_crashed_on(format: Format) -> None:
     for flood in ("[" * 5000, '{"a":' * 5000, "<" * 5000, "(" * 5000):
         text = write(format, [Call("f", {"a": "@@"}, "aaaaaaaaa")])

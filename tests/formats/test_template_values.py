@@ -155,6 +155,7 @@ def check(template: Template, format: Format, alike: list[Any]) -> None:
 
 @needs_corpus
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@pytest.mark.sampled
 def test_values_in_a_real_templates_calls_are_read_back_exactly(path: Path) -> None:
     template, evidence = real(path), detected(path)
     if evidence is None:

@@ -59,8 +59,8 @@ def holds_open_object(entry: Entry) -> bool:
     return any(within(arguments, tools[name].parameters) for name, arguments in entry.gold)
 
 
-@pytest.mark.generated
 @EVERY
+@pytest.mark.sampled
 def test_gold_calls_are_let_through(format: Format) -> None:
     assert rejected(format, entries()[:: tries(180, 60)]) == []
 

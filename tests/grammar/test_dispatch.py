@@ -79,6 +79,7 @@ def dispatched(format: Format) -> None:
 
 @EVERY
 @pytest.mark.parametrize("dressed", [False, True])
+@pytest.mark.sampled
 def test_what_is_written_is_accepted(format: Format, dressed: bool) -> None:
     dispatched(format)
     calls = [call(format, name, arguments) for name, arguments in ARGUMENTS]
@@ -127,8 +128,8 @@ def samples(format: Format, count: int) -> tuple[int, int]:
 
 
 @pytest.mark.req("R65", "R72")
-@pytest.mark.generated
 @EVERY
+@pytest.mark.sampled
 def test_whatever_the_relay_lets_through_is_read_back_as_valid_calls(format: Format) -> None:
     dispatched(format)
     count = tries(8, 48)
@@ -210,6 +211,7 @@ def say(started: TriggeredConstraint, tokens: list[int]) -> int:
 
 @EVERY
 @pytest.mark.parametrize("dressed", [False, True])
+@pytest.mark.sampled
 def test_from_the_trigger_on_only_a_valid_call_can_follow(format: Format, dressed: bool) -> None:
     if format.name in ALONE or relay_for(format, MANY, Choice()) is None:
         pytest.skip("this format has no relay where a call may come")

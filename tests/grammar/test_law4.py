@@ -60,6 +60,7 @@ def tokens_say(text: str) -> bool:
     max_examples=tries(3, 8), deadline=None, suppress_health_check=list(HealthCheck), derandomize=True, phases=[Phase.generate]
 )
 @given(data=st.data())
+@pytest.mark.sampled
 def test_the_grammar_accepts_what_is_written(format: Format, data: st.DataObject) -> None:
     tools, drawn = data.draw(rounds(format))
     calls = [
@@ -85,6 +86,7 @@ def test_where_calling_is_optional_plain_text_is_enough(format: Format) -> None:
 
 
 @EVERY
+@pytest.mark.sampled
 def test_every_kind_of_value_is_accepted_as_it_is_written(format: Format) -> None:
     tree = {"label": "a", "kids": [{"label": "b"}, {"label": "c", "kids": []}]}
     chain = {"n": 1, "next": {"n": 2, "next": None}}
@@ -197,8 +199,8 @@ def samples(format: Format, count: int) -> None:
 @pytest.mark.req("R79")
 @pytest.mark.req("R72")
 @pytest.mark.req("R44")
-@pytest.mark.generated
 @EVERY
+@pytest.mark.sampled
 def test_whatever_the_grammar_lets_through_is_read_back_as_valid_calls(format: Format) -> None:
     samples(format, tries(16, 64))
 

@@ -79,9 +79,9 @@ def check(output: Output, text: str) -> None:
         assert re.fullmatch(output.pattern, text, re.ASCII)
 
 
-@pytest.mark.generated
 @EVERY
 @pytest.mark.parametrize("special", [True, False])
+@pytest.mark.sampled
 def test_an_answer_is_the_output_and_nothing_else(format: Format, special: bool):
     if not special and any(isinstance(part, Says) for part in format.parts):
         pytest.skip("letters that spell the end of a frame end it")

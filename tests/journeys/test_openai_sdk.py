@@ -40,6 +40,7 @@ def said_and_called(message: Any) -> tuple[str, list[tuple[str, Any]]]:
 
 @pytest.mark.parametrize("chunk", CHUNKS)
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.sampled
 async def test_the_streaming_helper_puts_together_what_the_whole_answer_says(name: str, chunk: int) -> None:
     format = format_named(name)
     client = client_of(app_of(scripted_model(format, answer_text(format), chunk)))

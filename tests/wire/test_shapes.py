@@ -64,6 +64,7 @@ async def check(name: str, dialect: str, chunks: Iterable[int]) -> None:
 @pytest.mark.req("R103")
 @pytest.mark.parametrize("dialect", DIALECTS)
 @pytest.mark.parametrize("name", formats())
+@pytest.mark.sampled
 async def test_streams_hold_to_the_rules(name: str, dialect: str):
     await check(name, dialect, (3,))
 

@@ -112,6 +112,7 @@ FAULTS: dict[str, tuple[Fault, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", FAULTS)
+@pytest.mark.sampled
 async def test_a_planted_fault_is_found(name: str) -> None:
     fault, expected = FAULTS[name]
     report = await checked(Faulty(application(), fault), dialects=["chat"])
@@ -134,6 +135,7 @@ OTHERS: dict[str, tuple[str, Fault, set[str]]] = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
+@pytest.mark.sampled
 async def test_a_fault_in_another_dialect_is_found(name: str) -> None:
     dialect, fault, expected = OTHERS[name]
     report = await checked(Faulty(application(), fault), dialects=[dialect])

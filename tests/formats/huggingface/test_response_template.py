@@ -150,6 +150,7 @@ def test_the_template_in_a_tokenizers_settings_is_found() -> None:
 
 
 @EACH
+@pytest.mark.sampled
 def test_a_format_written_as_a_template_and_read_again_reads_what_the_format_writes(format: Format) -> None:
     again = format_from_response_template(format_to_response_template(format, ANCHOR, "<eot>").template, format.name)
     for number, answer in enumerate(answers(format, 24)):

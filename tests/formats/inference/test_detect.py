@@ -73,6 +73,7 @@ SHOW_NO_CALLS = ["HuggingFaceTB-SmolLM3-3B", "LFM2-8B-A1B", "LFM2.5-Instruct", "
 @pytest.mark.req("R238")
 @needs_corpus
 @pytest.mark.parametrize(("name", "format"), [(name, format) for format, spoken in SPOKEN.items() for name in spoken])
+@pytest.mark.sampled
 def test_the_format_is_found_by_what_the_template_writes(name: str, format: str) -> None:
     evidence = detect(template(name), formats().values())
     assert evidence is not None

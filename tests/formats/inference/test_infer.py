@@ -138,6 +138,7 @@ REAL = [
 @pytest.mark.req("R230")
 @needs_corpus
 @pytest.mark.parametrize("name", REAL)
+@pytest.mark.sampled
 def test_a_format_is_worked_out_that_reads_the_template_back(name: str) -> None:
     real = template(name)
     format = worked_out(real)

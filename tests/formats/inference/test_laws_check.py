@@ -15,6 +15,7 @@ def breaches(*parts: Calls | Says | Thinks) -> dict[str, Breach]:
 
 
 @pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
+@pytest.mark.sampled
 def test_every_format_keeps_the_laws(format: Format) -> None:
     assert check(format, rounds=12) == []
 

@@ -77,6 +77,7 @@ def render(path: Path, messages: tuple[Message, ...], tools: tuple[Tool, ...]) -
 
 @needs_corpus
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@pytest.mark.sampled
 def test_every_history_renders_behind_every_template(path: Path) -> None:
     for tools in ((ADD,), ()):
         for name, messages in HISTORIES.items():

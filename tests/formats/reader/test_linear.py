@@ -50,12 +50,14 @@ def call_of(format: Format, size: int) -> str:
 
 
 @EVERY
+@pytest.mark.sampled
 def test_the_cost_of_a_chunk_does_not_grow_with_the_length_of_an_argument(format: Format):
     assert is_linear(format, call_of(format, 2_000), call_of(format, 50_000), 4)  # if it grew: 25
 
 
 @EVERY
 @pytest.mark.parametrize("flood", ["[", "{", "<", '{"a": ', "<tool_call>", "```", "(", "\n", "f("])
+@pytest.mark.sampled
 def test_a_flood_of_anything_is_read_in_linear_time(format: Format, flood: str):
     short, long = (flood * (size // len(flood)) for size in (1_000, 8_000))
     assert is_linear(format, short, long, 4)  # if it grew: 8

@@ -39,6 +39,7 @@ def text_up_to(close: str, unlike: str, *, apart: bool, beside: bool = False) ->
 @pytest.mark.parametrize("beside", [False, True])
 @pytest.mark.parametrize("unlike", ["", "{("])
 @pytest.mark.parametrize("close", CLOSES)
+@pytest.mark.sampled
 def test_in_pieces_it_allows_the_same_tokens_everywhere(close: str, unlike: str, beside: bool) -> None:
     grammars = [text_up_to(close, unlike, apart=apart, beside=beside) for apart in (True, False)]
     assert ["lazy" in to_lark(grammar) for grammar in grammars] == [False, True]

@@ -393,6 +393,7 @@ def asked_doubt(call: Call, tool: Tool, conversation: str) -> float:
 
 @pytest.mark.parametrize("kind", LONG)
 @pytest.mark.parametrize("judged", [made_up_values, is_given, asked_doubt], ids=lambda judged: judged.__name__)
+@pytest.mark.sampled
 def test_the_time_it_takes_grows_no_faster_than_the_value(judged: Callable[[Call, Tool, str], object], kind: str):
     def work(size: int) -> Callable[[], object]:
         call = Call("send_message", {"text": (LONG[kind] * size)[:size]})

@@ -97,7 +97,7 @@ async def test_callers_share_nothing_of_their_prompts_and_each_has_one_cache_in_
     alice, alice_http, bob, bob_http = [item.origin.cache_salt for item in model.asked]
     assert (alice, bob) == (alice_http, bob_http)
     assert alice and bob and alice != bob
-    assert [item.caller for item in model.asked] == ["alice", "alice", "bob", "bob"]
+    assert [item.origin.caller for item in model.asked] == ["alice", "alice", "bob", "bob"]
 
 
 async def test_a_key_asks_only_its_own_models_over_the_bus() -> None:
