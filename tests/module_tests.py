@@ -15,6 +15,8 @@ ROOT = Path(__file__).parent.parent
 HEADING = "## Where a module's tests are"
 _ROW = re.compile(r"^\| (`[^|]+`) \| (`[^|]+`) \|$", re.MULTILINE)
 _CODE = re.compile(r"`([^`]+)`")
+# Found by their look: thousands of files are parsed in seconds, and searched in a fraction of one.
+_IMPORT = re.compile(r"^[ \t]*(import [\w., ]+|from [\w.]+ import (?:\([^()]*\)|[\w, ]+))[ \t]*(?:#.*)?$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -120,9 +122,8 @@ class Project:
         path = self._path(dotted)
         if path is None:
             return frozenset()
-        tree = ast.parse(path.read_text("utf-8"))
         package = dotted if path.stem == "__init__" else dotted.rpartition(".")[0]
-        imported = set(_imported_names(tree, package))
+        imported = set(_imported_names(path.read_text("utf-8"), package))
         names = {name for name in imported if self._path(name)}
         if {"pkgutil", "importlib"} & imported:  # it imports what is in its folder, or in a package that it names
             names |= {child for listed in (package, *names) for child in self._children(listed)}
@@ -163,9 +164,9 @@ def _conftests(package: str) -> Iterator[str]:
     yield from (".".join([*folders[:depth], "conftest"]) for depth in range(1, len(folders) + 1))
 
 
-def _imported_names(tree: ast.AST, package: str) -> Iterator[str]:
+def _imported_names(source: str, package: str) -> Iterator[str]:
     """Everything imported, made absolute: modules, and each name in one, which may be a module too."""
-    for node in ast.walk(tree):
+    for node in ast.parse("\n".join(match[1] for match in _IMPORT.finditer(source))).body:
         if isinstance(node, ast.Import):
             yield from (alias.name for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

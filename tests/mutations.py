@@ -19,6 +19,7 @@ import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 
 from tests.module_tests import ROOT, Project
@@ -146,18 +147,22 @@ def _of(node: ast.AST, function: str) -> Iterator[Change]:
 def choose(project: Project, count: int, seed: int, room: str = "") -> list[Mutation]:
     """So many changes: the rooms in turn, in each a module by chance, in it a kind of change, and of these one."""
     chance = random.Random(seed)
-    rooms: dict[str, list[dict[str, list[Mutation]]]] = {}
+    rooms: dict[str, list[str]] = {}
     for module in project.modules:
-        if module.startswith(ELSEWHERE) or "/" not in module or not module.startswith(room):
-            continue
+        if not module.startswith(ELSEWHERE) and "/" in module and module.startswith(room):
+            rooms.setdefault(module.partition("/")[0], []).append(module)
+
+    @cache
+    def kinds_of(module: str) -> dict[str, list[Mutation]]:
         kinds: dict[str, list[Mutation]] = {}
         for mutation in mutations(module, (project.source / module).read_text("utf-8")):
             kinds.setdefault(mutation.kind, []).append(mutation)
-        if kinds:
-            rooms.setdefault(module.partition("/")[0], []).append(kinds)
+        return kinds
+
     chosen: dict[Mutation, None] = {}
     for name in itertools.islice(itertools.cycle(rooms), count * 20):
-        kinds = chance.choice(rooms[name])
+        while not (kinds := kinds_of(module := chance.choice(rooms[name]))):
+            rooms[name].remove(module)  # there is nothing to change in it
         chosen[chance.choice(kinds[chance.choice([*kinds])])] = None
         if len(chosen) == count:
             break

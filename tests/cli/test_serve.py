@@ -94,6 +94,7 @@ ECHO = '<tool_call>\n<name>echo</name>\n<arguments>{"text": "hello"}</arguments>
 @pytest.mark.parametrize(
     ("way", "allowed"), [("command", None), ("file", None), ("command", "*"), ("file", "mcp_ech*,files_echo")]
 )
+@pytest.mark.sampled
 def test_a_command_line_of_vllm_rs_serves_page_api_and_tools_with_one_word_added(
     serving, tmp_path, way: str, allowed: str | None
 ):

@@ -94,8 +94,8 @@ def test_an_answer_is_the_output_and_nothing_else(format: Format, special: bool)
     assert seen
 
 
-@pytest.mark.generated
 @EVERY
+@pytest.mark.sampled
 def test_where_calls_may_be_made_an_answer_is_calls_or_the_output(format: Format):
     for seed in range(tries(1, 4)):
         for events in drawn(format, Output(SCHEMA), f"{format.name}{seed}", special=True, tools=(TOOL,)):

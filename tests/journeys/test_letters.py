@@ -58,6 +58,7 @@ def controls(vocabulary: GgufVocabulary, prompt: Prompt) -> list[str]:
 @pytest.mark.parametrize("template", [None, CHATML], ids=["own template", "plain chatml"])
 @pytest.mark.parametrize("where", ["user", "result", "said", "argument", "description"])
 @pytest.mark.parametrize("text", [EVIL, TRICKY], ids=["evil", "tricky"])
+@pytest.mark.sampled
 def test_whatever_is_said_the_control_tokens_of_the_prompt_are_the_templates(
     weights: Weights, text: str, where: str, template: str | None
 ) -> None:

@@ -62,6 +62,7 @@ async def test_a_stream_comes_in_pieces_and_only_the_last_is_done():
 
 @pytest.mark.parametrize("chunk", [1, 3, 11, WHOLE])
 @pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.sampled
 async def test_every_format_arrives_as_text_and_calls_streamed_or_not(name: str, chunk: int):
     format = format_named(name)
     sdk = client(LocalModel(Scripted([answer_text(format)], chunk=chunk, repeat=True), format, Template(CHATML)))

@@ -15,7 +15,7 @@ from callsmith.core.values import Choice, Message, Request, Sampling, Tool
 from callsmith.models.local import LocalModel
 from tests.effort import tries
 
-pytestmark = pytest.mark.weights
+pytestmark = [pytest.mark.weights, pytest.mark.model]
 
 
 def tool(name: str, description: str, required: str = "", **properties: Any) -> Tool:

@@ -27,7 +27,7 @@ from callsmith.core.values import Call, Choice, Tool
 from callsmith.formats.write import write
 from tests.capabilities.chatting import called, scripted_model
 from tests.grammar.targets.llama_grammar import LlamaGrammar, missing
-from tests.small import open_small
+from tests.small import open_shallow
 
 WEATHER = Tool(
     "get_weather",
@@ -83,7 +83,7 @@ def test_the_choices() -> None:
 @pytest.mark.weights
 @pytest.mark.req("R64")
 def test_constrained_generation_ensures_valid_json_as_phase_2_has_it() -> None:
-    model = open_small()
+    model = open_shallow()
     backend, prompt, tools = LlmBackend(model), "Book two seats to Oslo, and tell me the weather there.", [WEATHER, Tool("book")]
     params = GenerateParams(max_tokens=96, seed=1)
 

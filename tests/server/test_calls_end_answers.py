@@ -130,6 +130,7 @@ ROWS = [(sent, own) for sent in (False, True) for own in (False, True)]
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize(("sent", "own"), ROWS)
+@pytest.mark.sampled
 async def test_who_runs_a_call_with_a_real_server_of_tools(sent: bool, own: bool, api: str, stream: bool) -> None:
     first = write(HERMES, [BONN if sent else PID], text="Let me see.") + TALK
     model, engine = model_of(first, "It rains.")
@@ -187,18 +188,12 @@ async def test_what_another_server_says_behind_its_calls_is_left_out(how: str, a
     assert "Bonn" in body and "Ulm" in body and calls == 2
 
 
-# Each is seconds of a real model; with models by script, all of them are tried above.
-TALKED_TO = [
-    pytest.param(api, stream, marks=() if (api, stream) == ("chat", True) else pytest.mark.model)
-    for api in APIS
-    for stream in (False, True)
-]
-
-
 @pytest.mark.weights
+@pytest.mark.model  # with models by script, all of them are tried above
 @pytest.mark.req("R113")
 @pytest.mark.req("R115")
-@pytest.mark.parametrize(("api", "stream"), TALKED_TO)
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("api", APIS)
 async def test_a_real_model_that_talks_on_is_stopped(small: LocalModel, api: str, stream: bool) -> None:
     history: list[Any] = []
     for city, weather in (("Rome", "sunny"), ("Oslo", "cold"), ("Bonn", "wet")):  # what it has seen, it does again

@@ -89,6 +89,7 @@ def test_every_history_renders_behind_every_template(path: Path) -> None:
 
 @needs_corpus
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@pytest.mark.sampled
 def test_a_history_that_a_template_has_no_place_for_is_refused_by_the_message(path: Path) -> None:
     for messages in HOPELESS.values():
         try:

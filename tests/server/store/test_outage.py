@@ -115,6 +115,7 @@ async def test_readiness_says_that_the_store_is_unreachable_unless_it_is_asked_w
 
 @pytest.mark.parametrize("fails_at", range(12))
 @pytest.mark.parametrize("is_written", [False, True])
+@pytest.mark.sampled
 async def test_an_outage_at_any_write_makes_nothing_happen_twice(
     fails_at: int, is_written: bool, clock: Any, monkeypatch: pytest.MonkeyPatch
 ):
