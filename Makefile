@@ -28,7 +28,7 @@ TEMPLATES := .venv-templates
 ROUTERS := .venv-routers
 MCP_NODE := tests/tools/mcp/node/node_modules
 BROWSER_NODE := tests/browser/node_modules
-JOBS   ?= 2
+JOBS   ?= 3
 # Modules are compiled once, and not by each of the hundreds of processes that the tests start.
 unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest
@@ -38,7 +38,7 @@ RIVALS := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-
 SPREAD := -n $(JOBS) --dist worksteal
 
 .DEFAULT_GOAL := setup
-.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack soak test-choices test-tokenizer test-model test-templates test-clients test-crewai test-agents test-node test-openresponses test-readme \
+.PHONY: setup serve chat test test-slow test-thorough test-law4 test-dispatch test-fuzz test-attack test-processes soak test-choices test-tokenizer test-model test-templates test-clients test-crewai test-agents test-node test-openresponses test-readme \
 	test-mcp test-mcp-conformance test-vllm test-sglang test-torch test-response-templates test-postgres test-nats test-browser test-deploy test-docs docs test-routers test-wheel check format eval eval-large test-eval bench bench-guard rivals requirements dependencies lock clean help
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
@@ -91,6 +91,9 @@ test-fuzz: $(STAMP) ## read hundreds of thousands of broken answers
 
 test-attack: $(STAMP) ## attack a running server in every way known
 	$(PYTEST) $(SPREAD) -m 'attack and not postgres' tests/attack $(ARGS)
+
+test-processes: $(STAMP) ## start servers and programs as a user does: kill them, cut them off, sit at a terminal
+	$(PYTEST) $(SPREAD) -m 'processes and not slow and not model and not clients and not mcp and not node and not postgres and not browser' $(ARGS)
 
 soak: $(STAMP) ## eight clients for an hour, while servers and store are hit: make soak SECONDS=600
 	$(BIN)/python -m tests.attack.soak $(SECONDS)

@@ -23,6 +23,8 @@ from callsmith.core.values import Call
 from callsmith.tools.mcp import McpHost, ServerConfig
 from tests.tools.contract import outcome
 
+pytestmark = pytest.mark.processes
+
 TOOLS = '''
 import subprocess
 import sys

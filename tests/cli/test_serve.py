@@ -39,6 +39,8 @@ from callsmith.server.settings_sources import setting_options
 from tests.serving import served
 from tests.small import small_file
 
+pytestmark = pytest.mark.processes
+
 ASK = {"model": "scripted", "messages": [{"role": "user", "content": "Hi"}]}
 
 

@@ -26,6 +26,8 @@ from callsmith.tools.mcp import load_servers
 from tests.capabilities.chatting import called, scripted_model
 from tests.serving import served_apart
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
 GENERIC = format_named("generic-xml")

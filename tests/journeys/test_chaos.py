@@ -20,6 +20,8 @@ from callsmith.server.app import create_app
 from callsmith.server.settings import Requests, Settings
 from tests.serving import served
 
+pytestmark = pytest.mark.processes
+
 PATHS = ("/v1/chat/completions", "/v1/messages", "/v1/responses", "/api/chat", "/api/generate")
 AT_ONCE = 20
 

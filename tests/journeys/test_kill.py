@@ -19,6 +19,8 @@ from callsmith.runtime.conversation import journal
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.tools.wrap import Confirmed
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = '''
 import asyncio, sys, time
 from pathlib import Path

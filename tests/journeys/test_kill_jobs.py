@@ -10,6 +10,8 @@ import pytest
 from callsmith.runtime.jobs.background import JOB_ID
 from tests.serving import killed_program
 
+pytestmark = pytest.mark.processes
+
 PROGRAM = '''
 import asyncio, sys
 from pathlib import Path

@@ -27,6 +27,8 @@ from tests.journeys.scripts import calling, client_of
 from tests.serving import ERASING, killed, served, served_apart
 from tests.waiting import until
 
+pytestmark = pytest.mark.processes
+
 # Approvals
 
 

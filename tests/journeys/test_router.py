@@ -20,7 +20,11 @@ from tests.llama_servers import llama_server
 from tests.serving import served_apart
 from tests.small import small_file
 
-pytestmark = [pytest.mark.weights, pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read in /proc")]
+pytestmark = [
+    pytest.mark.weights,
+    pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="memory is read in /proc"),
+    pytest.mark.processes,
+]
 
 HI: Any = [{"role": "user", "content": "Say hi."}]
 MB = 1024  # kB

@@ -18,6 +18,8 @@ from tests.cli.conftest import CALL
 from tests.cli.terminal.emulator import Terminal
 from tests.serving import served_apart
 
+pytestmark = pytest.mark.processes
+
 SEND = CALL.format("send_message", '{"to": "Ada", "text": "I am late."}')
 
 

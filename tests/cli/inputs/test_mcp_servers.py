@@ -23,6 +23,8 @@ from tests.server.asking import http
 from tests.tools.mcp.trying import plain
 from tests.waiting import until
 
+pytestmark = pytest.mark.processes
+
 
 def written(folder: Path, *configs: ServerConfig) -> Path:
     """A file of these servers."""

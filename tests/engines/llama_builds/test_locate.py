@@ -26,6 +26,8 @@ from callsmith.engines.llama_builds.locate import (
 )
 from tests.real_build import CPU_BUILD, needs_real_build
 
+pytestmark = pytest.mark.processes
+
 HERE = this_machine()
 GPU = replace(HERE, driver="580.1", cards=("NVIDIA H200",))
 TOY = Build("toy", "tests", "cpu", HERE.processor, (Package("@toys/llama@1.0.0", "", 1),))

@@ -20,6 +20,8 @@ from callsmith.models.weights.catalogue import Entry, Wheels, catalogue, default
 from callsmith.models.weights.fetch import WeightStore
 from tests.small import SMALL
 
+pytestmark = pytest.mark.processes
+
 PART = 4096
 CONTENT = b"GGUF" + bytes(range(256)) * 40  # two whole parts and a bit
 PARTS = [CONTENT[start : start + PART] for start in range(0, len(CONTENT), PART)]

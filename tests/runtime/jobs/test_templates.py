@@ -47,5 +47,6 @@ def test_our_own_templates_show_it(name: str):
 @needs_corpus
 @pytest.mark.req("R217")
 @pytest.mark.parametrize("path", REAL, ids=lambda path: path.stem)
+@pytest.mark.sampled
 def test_real_templates_show_it(path: Path):
     check(real(path), FORMATS.get(path.stem, "hermes"))

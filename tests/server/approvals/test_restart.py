@@ -21,6 +21,8 @@ from tests.server.asking import calls, http, says
 from tests.serving import ERASING, killed
 from tests.waiting import until
 
+pytestmark = pytest.mark.processes
+
 
 def app_of(model: FakeModel, store: Path, shop: Shop) -> Starlette:
     return create_app({"m": model}, tools=shop.tools, store=SqliteStore(str(store)))

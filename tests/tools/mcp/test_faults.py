@@ -17,7 +17,7 @@ from tests.fakes import ASKED, FakeModel, calls, everything, finished, says
 from tests.tools.mcp.trying import alive, call, noted, plain, status
 from tests.waiting import until
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="the plain server uses signals")
+pytestmark = [pytest.mark.skipif(os.name == "nt", reason="the plain server uses signals"), pytest.mark.processes]
 
 
 async def test_a_server_that_is_killed_in_a_call_fails_it_at_once_and_comes_back(tmp_path: Path):
