@@ -33,7 +33,8 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker("generated")
         if item.path.parent == ATTACKS:
             item.add_marker("attack")
-    left_out = {*left_out_of_samples(items)} if PROFILE == "default" else set[pytest.Item]()
+    draws = PROFILE == "default" and not config.option.keyword  # who names cases with -k wants them all
+    left_out = {*left_out_of_samples(items)} if draws else set[pytest.Item]()
     config.hook.pytest_deselected(items=[*left_out])
     items[:] = [item for item in items if item not in left_out]
     items.sort(key=lambda item: not {"small", "shallow"} & {*getattr(item, "fixturenames", ())})
