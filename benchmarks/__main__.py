@@ -37,7 +37,7 @@ NAMES = (
     "plugins",
 )
 # Only where they are named: the first has an environment of its own, the second judges, the third takes hours without a GPU.
-APART = ("torch_engine", "guard", "small_guards")
+APART = ("torch_engine", "lookup", "guard", "small_guards")
 # What is said of these is said of the default model; the others take a small one.
 LARGE = ("grammar", "constrained", "journeys", "conversations", "deciding", "small_guards")
 # These open a model by its name, which takes weights that are there.

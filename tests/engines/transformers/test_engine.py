@@ -2,10 +2,11 @@
 
 import asyncio
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ from callsmith.core.events import CallReady
 from callsmith.core.schema import validate
 from callsmith.core.values import Choice, Message, Request, Sampling, TokenBias, Tool
 from callsmith.engines import open_engine
-from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.compiler import Compiler, TriggeredConstraint
 from callsmith.engines.port import Engine, Finished, Piece
 from callsmith.engines.transformers.engine import TransformersEngine
 from callsmith.formats.prompt.prompt import Prompt
@@ -57,6 +58,15 @@ class TestContract(EngineContract):
     @pytest.fixture
     def prompt(self) -> Prompt:
         return SEA
+
+
+@pytest.fixture(params=["in time", "ahead"])
+def either(request: pytest.FixtureRequest, shared: TransformersEngine, monkeypatch: pytest.MonkeyPatch) -> TransformersEngine:
+    """The engine, as it is and as on a GPU, where the next step is begun before the tokens of this one are known."""
+    if request.param == "ahead":
+        monkeypatch.setattr(shared.sampler, "goes_on", True)
+        monkeypatch.setattr(shared.sampler, "most_skipping", 0)
+    return shared
 
 
 async def test_the_folder_tells_what_it_is(shared: TransformersEngine) -> None:
@@ -105,31 +115,92 @@ async def test_a_grammar_holds_and_what_it_forces_is_not_sampled(shared: Transfo
     assert shared.stats.decodes - decodes < finished.usage.completion
 
 
-async def test_each_of_several_answers_keeps_to_its_own_grammar_or_none(shared: TransformersEngine) -> None:
-    free = await say(shared, SEA)
+async def test_each_of_several_answers_keeps_to_its_own_grammar_or_none(either: TransformersEngine) -> None:
+    free = await say(either, SEA)
     three = Grammar(Many(Lit("abc "), 3, 3))
     answers = await asyncio.gather(
-        say(shared, SEA), say(shared, SEA, GREEDY, Grammar(JsonValue(WEATHER))), say(shared, SEA, GREEDY, three)
+        say(either, SEA), say(either, SEA, GREEDY, Grammar(JsonValue(WEATHER))), say(either, SEA, GREEDY, three)
     )
     assert answers[0][0] == free[0]
     assert validate(WEATHER, json.loads(answers[1][0])) == []
     assert answers[2][0] == "abc abc abc "
 
 
-async def test_an_answer_that_joins_or_leaves_does_not_change_the_others(shared: TransformersEngine) -> None:
+async def test_an_answer_that_joins_or_leaves_does_not_change_the_others(either: TransformersEngine) -> None:
     """Greedy answers of different lengths, begun while others are in the middle: each is what it is alone."""
     prompts = [Prompt(SEA.text.replace("the sea", thing)) for thing in ("cats", "the old town of Prague", "rain", "a bus", "tea")]
     sizes = (20, 6, 13, 9, 17)
     settings = [replace(GREEDY, max_tokens=size) for size in sizes]
-    alone = [await say(shared, prompt, sampling) for prompt, sampling in zip(prompts, settings, strict=True)]
+    alone = [await say(either, prompt, sampling) for prompt, sampling in zip(prompts, settings, strict=True)]
 
     async def late(number: int) -> tuple[str, Finished]:
-        before = shared._batch.steps
-        await until(lambda: number == 0 or shared._batch.steps >= before + 2 * number)
-        return await say(shared, prompts[number], settings[number])
+        before = either._batch.steps
+        await until(lambda: number == 0 or either._batch.steps >= before + 2 * number)
+        return await say(either, prompts[number], settings[number])
 
     together = await asyncio.gather(*(late(number) for number in range(len(prompts))))
     assert [text for text, _ in together] == [text for text, _ in alone]
+
+
+async def test_a_step_that_was_begun_ahead_is_not_decoded_again(
+    shared: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context, passes = shared._context, list[int]()
+    monkeypatch.setattr(shared.sampler, "goes_on", True)
+    step = context._step
+
+    def counted(positions: Mapping[int, int], tokens: object) -> None:
+        passes.append(len(positions))
+        step(positions, tokens)
+
+    monkeypatch.setattr(context, "_step", counted)
+    before = shared._batch.steps
+    _, finished = await say(shared, SEA)
+    assert len(passes) == finished.usage.completion == shared._batch.steps - before
+
+
+@pytest.mark.parametrize("goes_on", [False, True])
+async def test_what_is_copied_is_guessed_and_takes_fewer_passes(
+    shared: TransformersEngine, monkeypatch: pytest.MonkeyPatch, goes_on: bool
+) -> None:
+    context, passes = shared._context, list[int]()
+    forward = context._forward
+
+    def counted(parts: list[Any], tokens: int) -> None:
+        passes.append(tokens)
+        forward(parts, tokens)
+
+    monkeypatch.setattr(context, "_forward", counted)
+    prompt = Prompt("<|im_start|>user\n" + "The quick brown fox jumps over the lazy dog. " * 6)
+    plain = await say(shared, prompt, replace(GREEDY, max_tokens=40, seed=1))
+    before, passes[:] = len(passes), []
+    monkeypatch.setattr(context, "looks_up", True)
+    monkeypatch.setattr(shared.sampler, "goes_on", goes_on)
+    assert await say(shared, prompt, replace(GREEDY, max_tokens=40, seed=1)) == plain
+    assert len(passes) < before / 2
+    _, other = await asyncio.gather(say(shared, prompt), say(shared, SEA))
+    assert other[0] == (await say(shared, SEA))[0]
+
+
+async def test_a_token_that_its_trigger_refuses_is_drawn_again_from_the_same_logits(
+    either: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second token is refused once, as if it had completed a trigger and written too much."""
+    said: list[list[int]] = []
+    for refused in (False, True):
+        tokens: list[int] = []
+
+        def admits(_: object, token: int, tokens: list[int] = tokens, refused: bool = refused) -> bool:
+            tokens.append(token)
+            return not refused or len(tokens) != 2
+
+        monkeypatch.setattr(TriggeredConstraint, "admits", admits)
+        await say(either, SEA, replace(GREEDY, max_tokens=4), Grammar(JsonValue(WEATHER), triggers=("{",)))
+        said.append(tokens)
+    plain, again = said
+    assert again[:2] == plain[:2]
+    assert again[2] != plain[1]
+    assert len(again) == len(plain) + 1
 
 
 async def test_a_prompt_that_begins_like_the_last_one_is_not_decoded_again(shared: TransformersEngine) -> None:
@@ -142,13 +213,13 @@ async def test_a_prompt_that_begins_like_the_last_one_is_not_decoded_again(share
     assert reused == elsewhere
 
 
-async def test_a_bias_and_a_penalty_change_what_is_said(shared: TransformersEngine) -> None:
-    [word] = shared.vocabulary.tokenize("sea")
+async def test_a_bias_and_a_penalty_change_what_is_said(either: TransformersEngine) -> None:
+    [word] = either.vocabulary.tokenize("sea")
     biased = replace(GREEDY, max_tokens=3, logit_bias=(TokenBias(word, 20.0),))
-    assert (await say(shared, SEA, biased))[0] == "seaseasea"
-    assert (await say(shared, SEA, replace(biased, repetition_penalty=10.0)))[0] != "seaseasea"
+    assert (await say(either, SEA, biased))[0] == "seaseasea"
+    assert (await say(either, SEA, replace(biased, repetition_penalty=10.0)))[0] != "seaseasea"
     with pytest.raises(UsageError, match="no token 99999999"):
-        await say(shared, SEA, replace(GREEDY, logit_bias=(TokenBias(99999999, 1.0),)))
+        await say(either, SEA, replace(GREEDY, logit_bias=(TokenBias(99999999, 1.0),)))
 
 
 async def test_log_probabilities_come_with_the_tokens(shared: TransformersEngine) -> None:
@@ -161,36 +232,36 @@ async def test_log_probabilities_come_with_the_tokens(shared: TransformersEngine
         assert len(token.logprob.top) == 3
 
 
-async def test_a_prompt_too_long_is_refused_and_a_full_context_ends_the_answer(shared: TransformersEngine) -> None:
+async def test_a_prompt_too_long_is_refused_and_a_full_context_ends_the_answer(either: TransformersEngine) -> None:
     with pytest.raises(PromptTooLong):
-        await say(shared, LONG)
-    _, finished = await say(shared, Prompt(LONG.text[:1900]), Sampling(temperature=0), Grammar(Many(Lit("a "), 900, None)))
+        await say(either, LONG)
+    _, finished = await say(either, Prompt(LONG.text[:1900]), Sampling(temperature=0), Grammar(Many(Lit("a "), 900, None)))
     assert finished.reason == "length"
     assert finished.usage.prompt + finished.usage.completion == 512
 
 
-async def test_cancelling_ends_the_work_within_a_step(shared: TransformersEngine) -> None:
-    async with aclosing(shared.generate(SEA, Sampling(temperature=0, max_tokens=400))) as answer:
+async def test_cancelling_ends_the_work_within_a_step(either: TransformersEngine) -> None:
+    async with aclosing(either.generate(SEA, Sampling(temperature=0, max_tokens=400))) as answer:
         async for _ in answer:
             break
-        before = shared._batch.steps
-    await until(lambda: not shared.working)
-    assert shared._batch.steps <= before + 2
-    assert not shared._batch.live
+        before = either._batch.steps
+    await until(lambda: not either.working)
+    assert either._batch.steps <= before + 2
+    assert not either._batch.live
 
 
 async def test_a_grammar_that_fails_in_the_middle_fails_its_own_answer_alone(
-    shared: TransformersEngine, monkeypatch: pytest.MonkeyPatch
+    either: TransformersEngine, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from callsmith.core.errors import ModelError
     from callsmith.engines.decoding import compiler
 
-    free, _ = await say(shared, SEA)
+    free, _ = await say(either, SEA)
     monkeypatch.setattr(compiler, "_LIMITS", {"step_lexer_fuel": 1, "step_max_items": 1})
-    monkeypatch.setattr(shared, "_compiler", Compiler(shared.vocabulary))
-    other = asyncio.create_task(say(shared, SEA))
+    monkeypatch.setattr(either, "_compiler", Compiler(either.vocabulary))
+    other = asyncio.create_task(say(either, SEA))
     with pytest.raises(ModelError, match="gave up"):
-        await say(shared, SEA, GREEDY, Grammar(Many(JsonValue(WEATHER), 1, 3)))
+        await say(either, SEA, GREEDY, Grammar(Many(JsonValue(WEATHER), 1, 3)))
     assert (await other)[0] == free
 
 

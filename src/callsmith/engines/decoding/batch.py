@@ -277,12 +277,11 @@ class Batch:
         rows: list[tuple[int, int, int, bool]] = []
         chosen: list[tuple[BatchEntry, int]] = []
         for entry, share in shares.items():
-            slot = _slot_of(entry)
+            slot, last = _slot_of(entry), share - 1
             whole = share == len(entry.rest)
-            for place, token in enumerate(entry.rest[:share], start=len(slot.tokens)):
-                rows.append((token, place, slot.number, False))
+            for place in range(share):
+                rows.append((entry.rest[place], len(slot.tokens) + place, slot.number, whole and place == last))
             if whole:
-                rows[-1] = (*rows[-1][:3], True)
                 chosen.append((entry, len(rows) - 1))
         # A decode for one request alone is aborted when that is cancelled; with several, the others would lose their work.
         self.decoder.interrupt_by(self.live[0].job.flag if len(self.live) == 1 else self.stop)

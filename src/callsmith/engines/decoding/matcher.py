@@ -90,9 +90,10 @@ class Constraint:
 
     def consume(self, token: int) -> None:
         """Advance by this token."""
-        self.matcher.consume_token(token)
+        is_taken = self.matcher.consume_token(token)
         self._advance(token)
-        self.check()
+        if not is_taken:
+            self.check()
 
     def _advance(self, token: int) -> None:
         self._masked = False

@@ -124,12 +124,18 @@ class Sampler:
         self.top_k = sampling.top_k or 0
         self.top_p = 1.0 if sampling.top_p is None else sampling.top_p
         self.min_p = max(sampling.min_p or 0.0, _NEGLIGIBLE)
+        self._log_min_p = math.log(self.min_p)
         self.typical_p = 1.0 if sampling.typical_p is None else sampling.typical_p
         self._random = np.random.default_rng(None if sampling.seed is None else sampling.seed % 2**64)
 
     def draw(self) -> float:
         """A random number from 0 to 1, the next one of the seed."""
         return self._random.random()
+
+    def draw_settings(self) -> tuple[float, int, float, float, float]:
+        """What a draw elsewhere goes by: temperature, top_k, top_p, the logarithm of min_p, and if need be a random number."""
+        number = self.draw() if self.temperature > 0 else 0.0
+        return self.temperature, self.top_k, self.top_p, self._log_min_p, number
 
     def choose(self, logits: Logits, active: ActiveConstraint | None = None) -> int:
         """The next token, of those the constraint allows: the result is as if all others had been masked first."""
@@ -149,7 +155,7 @@ class Sampler:
         if self.temperature <= 0:
             return best
         # Few tokens are within reach of the best one: finding them first spares sorting a whole vocabulary, or masking it.
-        likely = np.flatnonzero(logits >= top + self.temperature * math.log(self.min_p))
+        likely = np.flatnonzero(logits >= top + self.temperature * self._log_min_p)
         if active and len(likely) > 1:
             likely = likely[active.among(likely)]
         if 0 < self.top_k < len(likely):
@@ -196,7 +202,10 @@ class Sequence:
         self._constraint = constraint
         self._logprobs = None if sampling.logprobs is None else Logprobs(vocabulary, sampling.logprobs)
         self._fast_forward = fast_forward and not self._logprobs  # tokens that are not sampled have no probabilities
+        # Whether tokens can only be chosen with the logits at hand: penalties, log probabilities, typical-p.
+        self.needs_logits = bool(self._logprobs or self._adjustment or self.sampler.typical_p < 1)
         self._most = room if sampling.max_tokens is None else min(room, sampling.max_tokens)
+        self._closing = self._most - min(_CLOSING_TOKENS, self._most // 2)
         self._writer = Writer(sampling.stop)
         self.pending: list[int] = []
         self.finished: Literal["stop", "length"] | None = None
@@ -217,11 +226,6 @@ class Sequence:
         """The text that the grammar forces at the start."""
         self._check_end()
         return self._said(self._force())
-
-    @property
-    def needs_logits(self) -> bool:
-        """Whether the next token can only be chosen with the logits at hand: penalties, log probabilities, typical-p."""
-        return bool(self._logprobs or self._adjustment or self.sampler.typical_p < 1)
 
     @property
     def active(self) -> ActiveConstraint | None:
@@ -260,8 +264,18 @@ class Sequence:
             logits[token] = -math.inf
         return pieces
 
-    def accept(self, token: int) -> list[Piece] | None:
-        """Go on with this token, and with those that the grammar forces after it; None if it may not come here.
+    @property
+    def may_refuse(self) -> bool:
+        """Whether `accept` may refuse the next token, so that another one is to be sampled."""
+        return isinstance(self._constraint, TriggeredConstraint) and self._constraint.active is None
+
+    @property
+    def may_skip(self) -> bool:
+        """Whether tokens that the grammar forces after the next one are not sampled."""
+        return self._fast_forward and self.active is not None
+
+    def accept(self, token: int, *, skips: bool = True) -> list[Piece] | None:
+        """Go on with this token, and if it `skips` with those that the grammar forces after it; None if it may not come here.
 
         That is found out only now where it completes a trigger and writes too much; then another one is to be sampled.
         """
@@ -272,11 +286,11 @@ class Sequence:
             self.finished = "stop"
             return self._said([])
         self.sampled += 1
-        return self._said([*self._take(token), *self._force()])
+        return self._said([*self._take(token), *self._force()] if skips else self._take(token))
 
     @property
     def _is_closing(self) -> bool:
-        return self.active is not None and self._most - self.size <= min(_CLOSING_TOKENS, self._most // 2)
+        return self.size >= self._closing and self.active is not None
 
     def _force(self) -> list[Piece]:
         pieces: list[Piece] = []
@@ -324,6 +338,8 @@ class Sequence:
         """Merge neighbouring pieces; at the end, with the text that was withheld for a stop string."""
         if self.finished:
             pieces = [*pieces, *self._writer.close()]
+        elif len(pieces) < 2 and not self._logprobs:
+            return pieces
         joined: list[Piece] = []
         for piece in pieces:
             if joined and not piece.special and not joined[-1].special:

@@ -26,7 +26,7 @@ except ModuleNotFoundError as missing:
 _LONGEST_CONTEXT = 8192  # tokens, where the user does not ask for more: memory grows with it
 _GPU_CHUNK = 1024  # prompt tokens that a GPU prefills beside decoding
 _MOST_MASK_THREADS = 16
-_MOST_LEXERS = 64  # of a grammar: each takes 30 to 300 KB
+_MOST_LEXERS = 256  # of a grammar: each takes 30 to 300 KB
 
 
 def open(
@@ -96,7 +96,7 @@ class TransformersEngine(BatchEngine):
         self.sampler.deliver = self.deliver
 
     def _free_model(self) -> None:
-        self.sampler.finder.close()
+        self.sampler.close()
         self._context.close()
 
 

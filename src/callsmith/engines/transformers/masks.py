@@ -2,9 +2,9 @@
 
 import time
 from collections.abc import Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
 from importlib.util import find_spec
-from threading import Event
+from queue import SimpleQueue
+from threading import Lock, Thread
 from typing import Final, TypeAlias
 
 import llguidance
@@ -16,8 +16,10 @@ from callsmith.engines.transformers.libraries import Tensor, torch
 UNMASKED, MASKED, FIRST_QUOTE = -1, 0, 1  # what is done to a row; from FIRST_QUOTE on, tokens that close get a bonus besides
 
 _has_kernel = torch.cuda.is_available() and find_spec("triton") is not None
-_SAMPLED_WORDS: Final = 128  # one of so many words of a mask is looked at
+_SAMPLED_WORDS: Final = 512  # one of so many words of a mask is looked at
+_MOST_BEGUN: Final = 2  # threads, each of which waits for the grammar engine
 MaskRow: TypeAlias = tuple[ActiveConstraint, int]  # a constraint, and the row of its mask
+_Matchers: TypeAlias = list[tuple[llguidance.LLMatcher, int]]
 
 
 def apply_masks(logits: Tensor, bits: Tensor, kinds: Tensor, bonus: Tensor) -> None:
@@ -40,62 +42,101 @@ class MaskFinder:
     """Writes masks for many answers at once, in threads of the grammar engine, into the rows of `bits`.
 
     What an answer may go on with depends on its tokens alone. So on a GPU (`ahead`) the masks of a step are begun as soon as the
-    tokens of the step before are accepted, while pieces are delivered and the forward pass is prepared and runs.
+    tokens of the step before are accepted, while others are, pieces are delivered, and the forward pass runs.
     A matcher is used by one thread at a time: between `begin` and `wait` those that were given belong to another one.
     """
 
     def __init__(self, bits: Tensor, threads: int, *, ahead: bool) -> None:
         self.seconds = 0.0  # spent so far
         self._bits = bits
+        self._some_words = bits.numpy()[:, ::_SAMPLED_WORDS]
         self._executor = llguidance.LLExecutor(num_threads=threads)
-        self._thread = ThreadPoolExecutor(1, "callsmith-masks") if ahead else None
-        self._running = Event()
-        self._begun: Future[None] | None = None
+        # Plain queues and a lock: a pool of futures would take longer to hand the work over than some masks take.
+        self._asked: SimpleQueue[_Matchers | None] = SimpleQueue()
+        self._results: SimpleQueue[float | BaseException] = SimpleQueue()
+        self._running = Lock()
+        self._running.acquire()
+        self._threads = [
+            Thread(target=self._serve, name=f"callsmith-masks-{number}", daemon=True)
+            for number in range(_MOST_BEGUN if ahead else 0)
+        ]
+        for thread in self._threads:
+            thread.start()
+        self._begun = 0
+        self._began = 0.0  # when the first of them was
         self._ready: dict[int, llguidance.LLMatcher] = {}  # by row: whose mask is there, or will be
 
-    def begin(self, rows: Iterable[MaskRow]) -> None:
-        """Begin to find the masks that the next step will probably need."""
-        if self._thread is None or not (matchers := self._spread(rows)):
+    def begin(self, rows: list[MaskRow]) -> None:
+        """Begin to find masks that the next step will probably need, beside those that are begun: at most twice."""
+        if not self._threads or not rows:
             return
-        self._ready = {row: matcher for matcher, row in matchers}
-        self._running.clear()
-        self._begun = self._thread.submit(self._find, matchers)
-        self._running.wait()  # it has the interpreter now, and gives it back when the grammar engine is at work
+        if not self._begun:
+            self._began = time.perf_counter()
+        matchers = [(active.matcher, row) for active, row in rows]
+        self._ready.update((row, matcher) for matcher, row in matchers)
+        self._begun += 1
+        self._asked.put(matchers)
+        self._running.acquire()  # a thread has the interpreter now, and gives it back when the grammar engine is at work
 
     def wait(self) -> None:
         """Wait until no matcher is in use any more."""
-        if self._begun is not None:
-            begun, self._begun = self._begun, None
-            begun.result()
+        if not self._begun:
+            return
+        results = [self._results.get() for _ in range(self._begun)]
+        self._begun = 0
+        for result in results:
+            if isinstance(result, BaseException):
+                raise result
+            self.seconds += max(0.0, result - self._began)
+            self._began = max(self._began, result)
 
     def find(self, rows: Iterable[MaskRow]) -> None:
         """Find the masks of these that are not there yet."""
         self.wait()
         ready, self._ready = self._ready, {}
-        if matchers := self._spread((active, row) for active, row in rows if ready.get(row) is not active.matcher):
-            self._find(matchers)
+        if matchers := self._spread([(active, row) for active, row in rows if ready.get(row) is not active.matcher]):
+            began = time.perf_counter()
+            self.seconds += self._find(matchers) - began
 
     def close(self) -> None:
-        if self._thread is not None:
-            self._thread.shutdown()
+        for _ in self._threads:
+            self._asked.put(None)
+        for thread in self._threads:
+            thread.join()
 
-    def _find(self, matchers: list[tuple[llguidance.LLMatcher, int]]) -> None:
-        self._running.set()  # before anything that may fail: `begin` waits for it
-        began = time.perf_counter()
+    def _serve(self) -> None:
+        while (matchers := self._asked.get()) is not None:
+            self._running.release()
+            try:
+                self._results.put(self._find(matchers))
+            except BaseException as error:  # it is raised where it is waited for
+                self._results.put(error)
+
+    def _find(self, matchers: _Matchers) -> float:
+        """Find masks; gives the time when they are found."""
         self._executor.unsafe_compute_mask_ptr(matchers, self._bits.data_ptr(), self._bits.shape[1] * 4, self._bits.shape[0])
-        self.seconds += time.perf_counter() - began
+        return time.perf_counter()
 
-    def _spread(self, rows: Iterable[MaskRow]) -> list[tuple[llguidance.LLMatcher, int]]:
+    def _spread(self, rows: list[MaskRow]) -> _Matchers:
         """The matchers and their rows, in an order in which what is likely to take long is shared out evenly.
 
         Neighbours are left to one thread.
+        """
+        matchers = [(active.matcher, row) for active, row in rows]
+        wide = self.wide([row for _, row in rows])
+        long, short = ([pair for pair in matchers if (pair[1] in wide) is is_wide] for is_wide in (True, False))
+        if not long:
+            return short
+        return [pair for place, first in enumerate(long) for pair in (first, *short[place :: len(long)])]
+
+    def wide(self, rows: list[int]) -> set[int]:
+        """Those rows whose next mask will probably take long.
+
         A mask takes long where many tokens are possible but not just any, as in a string of limited length. So it probably does
         where many were possible in the step before.
         """
-        some = self._bits.numpy()[:, ::_SAMPLED_WORDS]
-        wide = (2 * np.count_nonzero(some, axis=1) > some.shape[1]).tolist()
-        matchers = [(active.matcher, row) for active, row in rows]
-        long, short = ([matcher for matcher in matchers if wide[matcher[1]] is is_wide] for is_wide in (True, False))
-        if not long:
-            return short
-        return [item for place, first in enumerate(long) for item in (first, *short[place :: len(long)])]
+        if not rows:
+            return set()
+        some = self._some_words[rows]
+        are_wide = (2 * np.count_nonzero(some, axis=1) > some.shape[1]).tolist()
+        return {row for row, is_wide in zip(rows, are_wide, strict=True) if is_wide}

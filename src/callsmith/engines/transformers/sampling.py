@@ -1,15 +1,16 @@
 """Samples the next tokens of a batch on the device: masks are found while the model computes, and applied by one kernel.
 
 A GPU has only begun with the forward pass when `advance` is called. The masks have been begun even before (`masks.py`), and
-are copied to it meanwhile. Applying them and sampling are queued behind the forward pass, then the tokens of the step before are
-delivered; the first thing that is waited for are the new ones.
+are copied to it meanwhile. Applying them, sampling and the next forward pass are queued behind it, then the tokens of the step
+before are delivered; the first thing that is waited for are the new ones. Accepting them, and finding what may follow, takes
+place while the GPU is at that next pass.
 """
 
-import math
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from itertools import pairwise
+from typing import Any, Final, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,11 +18,11 @@ from numpy.typing import NDArray
 from callsmith.core.errors import ModelError
 from callsmith.engines.decoding.batch import Generation
 from callsmith.engines.decoding.sequence import CLOSING_BONUS, Sequence
-from callsmith.engines.decoding.vocabulary import Vocabulary
+from callsmith.engines.decoding.vocabulary import Logits, Vocabulary
 from callsmith.engines.port import Piece
-from callsmith.engines.transformers.context import TorchContext
+from callsmith.engines.transformers.context import TorchContext, capture, power_of_two
 from callsmith.engines.transformers.libraries import Tensor, torch
-from callsmith.engines.transformers.masks import FIRST_QUOTE, MASKED, UNMASKED, MaskFinder, apply_masks
+from callsmith.engines.transformers.masks import FIRST_QUOTE, MASKED, UNMASKED, MaskFinder, MaskRow, apply_masks
 
 _NO_TOKEN = -1
 
@@ -44,82 +45,118 @@ class Timings:
     waiting: float = 0.0
     accepting: float = 0.0
 
-    def add(self, marks: list[float]) -> None:
-        """Add what was measured of a step: the seconds between its marks."""
+    def add(self, marks: list[Any]) -> None:
+        """Add a step, whose marks the GPU has come to: where a forward pass began and ended, masks were there, and applied."""
         self.steps += 1
-        if len(marks) == 3:
-            self.forward, self.exposed, self.applying = (
-                before + now for before, now in zip((self.forward, self.exposed, self.applying), marks, strict=True)
-            )
+        if len(marks) == 4:
+            forward, exposed, applying = (before.elapsed_time(after) / 1000 for before, after in pairwise(marks))
+            self.forward += forward
+            self.exposed += exposed
+            self.applying += applying
 
 
+_MOST_SKIPPING: Final = 4
 _COLUMNS = 6  # of what is said of each row: temperature, top_k, top_p, the logarithm of min_p, a random number, the kind of mask
 
 
 @dataclass(slots=True)
 class DeviceSampler:
-    """Samples for all answers of a step. Answers that need their logits here, as for penalties, are sampled one by one."""
+    """Samples for all answers of a step. Answers that need their logits here, as for penalties, are sampled one by one.
+
+    Tokens that grammars force are skipped while at most `most_skipping` answers are written: the passes that they take then cost
+    less than those that they save. `goes_on`: the next step is begun before its tokens are known here.
+    """
 
     context: TorchContext
     vocabulary: Vocabulary
     threads: int
     deliver: Callable[[], None] = lambda: None
     timings: Timings = field(default_factory=Timings)
+    most_skipping: int = field(init=False)
+    goes_on: bool = field(init=False)
     finder: MaskFinder = field(init=False)
     _host_bits: Tensor = field(init=False)
     _bits: Tensor = field(init=False)
+    _settings: Tensor = field(init=False)
+    _tokens: Tensor = field(init=False)  # drawn last, of each slot
+    _logits: Tensor = field(init=False, default=None)  # that they were drawn from
     _bonus: Tensor = field(init=False, default=None)
     _copying: Any = field(init=False, default=None)  # the stream on which masks are copied to a GPU, beside the forward pass
+    _draws: "dict[tuple[int, int], _Draw]" = field(init=False, default_factory=dict[tuple[int, int], "_Draw"])
 
     def __post_init__(self) -> None:
         words = -(-self.vocabulary.size // 32)
         context = self.context
+        self.most_skipping = _MOST_SKIPPING if context.is_gpu else context.slots
+        self.goes_on = context.is_gpu
         self._host_bits = torch.zeros(context.slots, words, dtype=torch.int32, pin_memory=context.is_gpu)
         self._bits = torch.zeros(context.slots, words, dtype=torch.int32, device=context.device)
+        self._settings = torch.zeros(context.slots, _COLUMNS, device=context.device)
+        self._tokens = torch.zeros(context.slots, dtype=torch.int64, pin_memory=context.is_gpu)
         self.finder = MaskFinder(self._host_bits, self.threads, ahead=context.is_gpu)
         if context.is_gpu:
             self._copying = torch.cuda.Stream(context.device)
 
     def advance(self, wanted: list[tuple[Generation, int]]) -> list[list[Piece] | Exception]:
         """The text of each answer, or the error of its grammar or its sampler."""
+        self.deliver()  # now: whoever reads the answers has the interpreter while masks, and then tokens, are waited for
         self.finder.wait()
         outcomes: list[_Outcome] = [None] * len(wanted)
         together: list[_Row] = []
+        needs_logits = False
         for place, (sequence, row) in enumerate(wanted):
             assert isinstance(sequence, Sequence)
             try:
                 outcomes[place] = sequence.end_early()
             except Exception as error:  # of its grammar: the other requests go on
                 outcomes[place] = error
-            if outcomes[place] is None and not sequence.needs_logits:
-                together.append((place, sequence, self.context.slot_of(row)))
-        tokens = self._sample(together, outcomes)
-        began = time.perf_counter()
-        for (place, sequence, slot), token in zip(together, tokens, strict=True):
             if outcomes[place] is None:
-                outcomes[place] = self._accept(sequence, slot, token)
-        going_on = (
-            (sequence, slot) for place, sequence, slot in together if isinstance(outcomes[place], list) and not sequence.finished
-        )
-        self.finder.begin((active, slot) for sequence, slot in going_on if (active := sequence.active))
+                if sequence.needs_logits:
+                    needs_logits = True
+                else:
+                    together.append((place, sequence, self.context.slot_of(row)))
+        skips = len(together) <= self.most_skipping
+        goes_on = self.goes_on and not needs_logits and not (skips and any(sequence.may_skip for _, sequence, _ in together))
+        tokens = self._sample(together, outcomes, goes_on=goes_on)
+        began = time.perf_counter()
+        # Those whose masks will take long first: their masks are found while the others are accepted.
+        wide = self.finder.wide([slot for _, sequence, slot in together if sequence.active])
+        for is_wide in (True, False):
+            self._accept([row for row in together if (row[2] in wide) is is_wide], tokens, outcomes, skips=skips)
         self.timings.accepting += time.perf_counter() - began
         return [
             self._advance_alone(sequence, row) if outcome is None else outcome
             for outcome, (sequence, row) in zip(outcomes, wanted, strict=True)
         ]
 
-    def _accept(self, sequence: Sequence, slot: int, token: int) -> list[Piece] | Exception:
-        try:
-            if token == _NO_TOKEN:
-                raise ModelError("the grammar leaves no token to choose from")
-            pieces = sequence.accept(token)
-            if pieces is not None:
-                return pieces
-            logits = self.context.logits_of(slot)
-            logits[token] = -np.inf
-            return sequence.advance(logits)
-        except Exception as error:  # of its grammar: the other requests go on
-            return error
+    def close(self) -> None:
+        self.finder.close()
+        self._draws.clear()
+        self._logits = None
+
+    def _accept(self, some: list[_Row], tokens: list[int], outcomes: list[_Outcome], *, skips: bool) -> None:
+        """Go on with the tokens, one for each slot, and begin to find the masks of what may follow."""
+        going_on: list[MaskRow] = []
+        for place, sequence, slot in some:
+            if outcomes[place] is not None:
+                continue
+            try:
+                outcomes[place] = self._accept_one(sequence, slot, tokens[slot], skips=skips)
+                if not sequence.finished and (active := sequence.active):
+                    going_on.append((active, slot))
+            except Exception as error:  # of its grammar: the other requests go on
+                outcomes[place] = error
+        self.finder.begin(going_on)
+
+    def _accept_one(self, sequence: Sequence, slot: int, token: int, *, skips: bool) -> list[Piece]:
+        if token == _NO_TOKEN:
+            raise ModelError("the grammar leaves no token to choose from")
+        pieces = sequence.accept(token, skips=skips)
+        if pieces is not None:
+            return pieces
+        logits: Logits = self._logits[slot].to("cpu", copy=True).numpy()
+        logits[token] = -np.inf
+        return sequence.advance(logits)
 
     def _advance_alone(self, generation: Generation, row: int) -> list[Piece] | Exception:
         try:
@@ -127,44 +164,71 @@ class DeviceSampler:
         except Exception as error:  # of its grammar or its sampler: the other requests go on
             return error
 
-    def _sample(self, together: list[_Row], outcomes: list[_Outcome]) -> list[int]:
-        """A token for each; an answer whose grammar fails gets its error in `outcomes`."""
+    def _sample(self, together: list[_Row], outcomes: list[_Outcome], *, goes_on: bool) -> list[int]:
+        """A token for each slot; an answer whose grammar fails gets its error in `outcomes`."""
         if not together:
-            self.deliver()
             return []
-        settings = np.zeros((max(slot for _, _, slot in together) + 1, _COLUMNS), np.float32)
+        slots = [slot for _, _, slot in together]
+        rows = min(power_of_two(max(slots) + 1), self.context.slots)
+        settings = np.zeros((rows, _COLUMNS), np.float32)
         settings[:] = 0, 1, 1, 0, 0, UNMASKED  # of rows that nobody asks for
-        self._find_masks(together, settings, outcomes)
-        for _, sequence, slot in together:
-            sampler = sequence.sampler
-            number = sampler.draw() if sampler.temperature > 0 else 0.0
-            settings[slot, :5] = sampler.temperature, sampler.top_k, sampler.top_p, math.log(sampler.min_p), number
-        logits, began = self.context.all_logits[: len(settings)], time.perf_counter()
-        is_masked = bool((settings[:, 5] != UNMASKED).any())
+        kinds = self._find_masks(together, outcomes)
+        settings[slots] = [(*sequence.sampler.draw_settings(), kinds.get(slot, UNMASKED)) for _, sequence, slot in together]
+        logits, began = self.context.all_logits[:rows], time.perf_counter()
         with torch.no_grad():
-            on_device = torch.from_numpy(settings).to(logits.device, non_blocking=True)
-            bits = self._copy_masks(len(settings)) if is_masked else None
+            on_device = self._settings[:rows].copy_(self.context.pinned(settings), non_blocking=True)
+            bits = self._copy_masks(rows) if kinds else None
             self.context.mark()
             if bits is not None:
                 self._apply(logits, bits, on_device[:, 5])
             self.context.mark()
-            drawn = draw(logits, settings, on_device)
-        self.deliver()  # not before: whoever reads the answers would hold the interpreter while the GPU waits for what to do next
-        tokens: list[int] = drawn.cpu().tolist()
+            marks = self.context.take_marks()
+            drawn = self._draw(logits, settings, on_device)
+            self._tokens[:rows].copy_(drawn, non_blocking=True)
+            known = torch.cuda.current_stream(self.context.device).record_event() if self.context.is_gpu else None
+            if goes_on and not self.context.copies(slots):
+                # The next step has its logits in the same place: those that may be needed again are copied.
+                self._logits = logits.clone() if any(sequence.may_refuse for _, sequence, _ in together) else None
+                self.context.go_on(slots, drawn, self._tokens)
+            else:
+                self._logits = logits
+        if known is not None:
+            known.synchronize()
+        tokens: list[int] = self._tokens.tolist()
         self.timings.waiting += time.perf_counter() - began
-        self.timings.add(self.context.take_marks())
-        return [tokens[slot] for _, _, slot in together]
+        self.timings.add(marks)
+        return tokens
 
-    def _find_masks(self, together: list[_Row], settings: NDArray[np.float32], outcomes: list[_Outcome]) -> None:
+    def _draw(self, logits: Tensor, settings: NDArray[np.float32], on_device: Tensor) -> Tensor:
+        """A token for each row. The dozens of small kernels that it takes are captured, unless all tokens are candidates."""
+        most = count_candidates(settings)
+        if most is None or not self.context.captures:
+            return draw(logits, settings, on_device)
+        captured = self._draws.get((len(logits), most))
+        if captured is None:
+            drawn = torch.zeros(len(logits), dtype=torch.int64, device=logits.device)
+
+            def run() -> None:
+                drawn.copy_(_draw_few(logits, on_device, most))
+
+            graph = capture(run)
+            captured = self._draws[len(logits), most] = _Draw(drawn, graph.replay if graph else run)
+        captured.run()
+        return captured.drawn
+
+    def _find_masks(self, together: list[_Row], outcomes: list[_Outcome]) -> dict[int, int]:
+        """What is to be done to the rows of answers that are constrained, when their masks are there."""
         constrained = [(place, active, sequence, slot) for place, sequence, slot in together if (active := sequence.active)]
-        self.finder.find((active, slot) for _, active, _, slot in constrained)
+        self.finder.find([(active, slot) for _, active, _, slot in constrained])
+        kinds: dict[int, int] = {}
         for place, active, sequence, slot in constrained:
             quote = sequence.closing_quote
-            settings[slot, 5] = MASKED if quote is None else FIRST_QUOTE + quote
+            kinds[slot] = MASKED if quote is None else FIRST_QUOTE + quote
             try:
                 active.check()
             except ModelError as error:
                 outcomes[place] = error
+        return kinds
 
     def _copy_masks(self, rows: int) -> Tensor:
         """The masks on the device. Nothing reads those of the step before any more: its tokens are known."""
@@ -182,18 +246,21 @@ class DeviceSampler:
         apply_masks(logits, bits, kinds.int(), self._bonus)
 
 
+@dataclass(frozen=True, slots=True)
+class _Draw:
+    """Draws tokens from certain rows of logits into `drawn`."""
+
+    drawn: Tensor
+    run: Callable[[], None]
+
+
 def draw(logits: Tensor, settings: NDArray[np.float32], on_device: Tensor) -> Tensor:
     """A token for each row, as `Sampler` draws it from the same random number; -1 where no token is possible.
 
     `settings` says for each row how; `on_device` is the same there.
     """
-    if not settings[:, 0].any():
-        best, tokens = logits.max(dim=-1)
-        return torch.where(best == float("-inf"), _NO_TOKEN, tokens)
-    wide = (settings[:, 1] == 0) & (settings[:, 0] > 0)
-    most = min(int(settings[~wide, 1].max(initial=1)), logits.shape[1])
-    values, token_ids = logits.topk(most, dim=-1)
-    tokens = _draw_among(values, token_ids, on_device)
+    wide = _is_wide(settings)
+    tokens = _draw_few(logits, on_device, count_candidates(settings[~wide]) or 0)
     if wide.any():  # the whole vocabulary: sorted only where top_p asks for it
         rows = torch.from_numpy(np.flatnonzero(wide)).to(logits.device)
         few = logits.index_select(0, rows).double()
@@ -202,8 +269,31 @@ def draw(logits: Tensor, settings: NDArray[np.float32], on_device: Tensor) -> Te
     return tokens
 
 
+def count_candidates(settings: NDArray[np.float32]) -> int | None:
+    """How many of the likeliest tokens must be looked at, rounded up so that there are few numbers.
+
+    0 if it is the best one everywhere; None if it is all of them somewhere.
+    """
+    if _is_wide(settings).any():
+        return None
+    return power_of_two(int(settings[:, 1].max(initial=1))) if settings[:, 0].any() else 0
+
+
+def _is_wide(settings: NDArray[np.float32]) -> NDArray[np.bool_]:
+    return (settings[:, 1] == 0) & (settings[:, 0] > 0)
+
+
+def _draw_few(logits: Tensor, on_device: Tensor, most: int) -> Tensor:
+    """Draw among the `most` likeliest tokens; 0: take the best."""
+    if most == 0:
+        best, tokens = logits.max(dim=-1)
+        return torch.where(best == float("-inf"), _NO_TOKEN, tokens)
+    values, token_ids = logits.topk(min(most, logits.shape[1]), dim=-1)
+    return _draw_among(values, token_ids, on_device)
+
+
 def _draw_among(values: Tensor, token_ids: Tensor | None, numbers: Tensor) -> Tensor:
-    """Draw among these logits, whose tokens are `found` (None: all of them in order). Sorted, if top_k or top_p are to count."""
+    """Draw among the logits of these tokens (None: all of them in order). Sorted, if top_k or top_p are to count."""
     temperature, top_k, top_p, least, number = (numbers[:, column, None] for column in range(5))
     best = values.amax(dim=-1, keepdim=True)
     scaled = (values - best) / temperature.clamp(min=1e-6)
