@@ -7,9 +7,11 @@ from pathlib import Path
 
 import pytest
 
+import callsmith
+
 
 def run(*arguments: str, cwd: Path | None = None, **environment: str) -> str:
-    source = str(Path(__file__).parents[2] / "src")
+    source = str(Path(callsmith.__file__).parents[1])
     env = {**os.environ, "PYTHONPATH": source, **environment}
     command = [sys.executable, "-m", "callsmith", *arguments]
     return subprocess.run(command, capture_output=True, text=True, timeout=60, env=env, check=True, cwd=cwd).stdout

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+import callsmith
 from callsmith.core.values import Call
 from callsmith.formats import format_named
 from callsmith.formats.write import write
@@ -67,7 +68,7 @@ def ran(*command: str | Path, cwd: Path, **environment: str) -> str:
         capture_output=True,
         text=True,
         timeout=600,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), **environment},
+        env={**os.environ, "PYTHONPATH": str(Path(callsmith.__file__).parents[1]), **environment},
         stdin=subprocess.DEVNULL,
     )
     assert done.returncode == 0, done.stdout + done.stderr

@@ -68,6 +68,7 @@ def test_the_user_facing_api_of_phase_1(capsys: pytest.CaptureFixture[str]) -> N
 
     assert capsys.readouterr().out == "Tool: get_weather, Args: {'location': 'San Francisco'}\n"
     assert request.tools == (WEATHER,)
+    assert response.content is None
     assert ToolDefinition(WEATHER.name, WEATHER.description, {"type": "object"}, ["location"]).parameters == {
         "type": "object",
         "required": ["location"],

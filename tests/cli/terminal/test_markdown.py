@@ -117,3 +117,12 @@ def test_a_code_block_that_is_not_closed_ends_with_the_text():
 
 def test_thoughts_are_no_markdown():
     assert written("# so *be* it\n\n```\nx", 4, style="dim").text == "# so *be* it\n\n```\nx"
+
+
+def test_the_same_writer_begins_anew_behind_its_end():
+    screen = Screen(37, 12)
+    writer = BlockWriter(screen.console)
+    for text in ("one", "two"):
+        writer.feed(text)
+        writer.close()
+    assert screen.text.split() == ["one", "two"]

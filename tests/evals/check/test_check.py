@@ -2,6 +2,7 @@
 
 import json
 import re
+from dataclasses import replace
 from typing import Any
 from xml.etree import ElementTree
 
@@ -175,6 +176,7 @@ async def test_reports_say_the_same_in_every_form() -> None:
     card = reports.markdown(report)
     assert all(f"| ✗ | `{item['name'].removeprefix('chat.')}` | chat |" in card for item in wrong)
     assert f"| Chat Completions | {document['counts']['right']} | {len(wrong)} |" in card
+    assert "| Ollama | not spoken | | | |" in reports.markdown(replace(report, unspoken=["ollama"]))
 
 
 async def test_nobody_there_and_wrong_names_are_said_so() -> None:

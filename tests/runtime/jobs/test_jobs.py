@@ -108,6 +108,13 @@ async def test_the_model_can_wait_for_a_job_and_its_progress_is_seen():
     events = await everything(wait(60), toolset)
     assert [(event.current, event.total) for event in events if isinstance(event, ToolProgress)] == [(1, 3), (2, 3), (3, 3)]
     assert finished(events)[0].text.startswith('{"image": "a cat.png"}')
+    started: list[str] = []
+
+    async def starting() -> None:
+        started.append("c4")
+
+    context = Context(starting=starting)
+    assert [item async for item in toolset.call(Call("job_result", {"job": id}, "c4"), context)] and started == ["c4"]
     (unknown,) = finished(await everything(FakeModel(calls(Call("job_result", {"job": "job_0"}, "c3")), says("…")), toolset))
     assert unknown.code == "not_found"
 
