@@ -9,6 +9,7 @@ import pytest
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
+from callsmith.capabilities import corpus as corpus_module
 from callsmith.capabilities.builtin_tools import BOUND, NAMES, builtin_tools
 from callsmith.capabilities.corpus import Corpora, Indexed
 from callsmith.capabilities.executor import ToolExecutor
@@ -245,3 +246,10 @@ async def test_the_search_tool_searches(corpora: Corpora) -> None:
     assert "17:42" in str(result.content)
     (result,) = [event async for event in toolset.call(Call("find_neighbour", {}, "c2"), Context())]
     assert result.content == {"nodes": [{"node": "this node", "offers": ["rag.list_corpora@1.0", "rag.query@1.0"]}]}
+
+
+def test_long_paragraphs_are_cut_between_words() -> None:
+    words = [f"word{number}" for number in range(1000)]
+    passages = [*corpus_module._passages(" ".join(words))]
+    assert len(passages) > 2
+    assert " ".join(passages).split() == words

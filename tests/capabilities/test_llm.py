@@ -1,6 +1,7 @@
 """llm.chat and llm.tools.call as capabilities: versions, choices, tools of the caller and of the node, one end."""
 
 import asyncio
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -8,10 +9,11 @@ import pytest
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.port import CapabilityCall
-from callsmith.capabilities.llm import LlmService
+from callsmith.capabilities.llm import LlmService, _WithIds
 from callsmith.core.capability.authority import Authority
 from callsmith.core.capability.execution import Execution
-from callsmith.core.events import Stopped, Text
+from callsmith.core.events import CallReady, CallStarted, Stopped, Text
+from callsmith.core.values import Call, Request
 from callsmith.tools.functions import Functions
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
@@ -348,3 +350,11 @@ async def test_a_model_that_says_nothing_for_long_gives_a_sign_of_life(monkeypat
     frames = await frames_of(bus, chat())
     assert {"progress", "token", "done"} == {frame.event for frame in frames}
     assert text_of(frames) == "At last."
+
+
+async def test_calls_have_their_ids_from_their_first_event_on() -> None:
+    writer: Any = SimpleNamespace(new_id=lambda index: f"new_{index}")
+    calls = [CallStarted(0, "a", "own"), CallReady(0, Call("a", {}, "own")), CallStarted(1, "b"), CallReady(1, Call("b", {}))]
+    events = [event async for event in _WithIds(FakeModel([*calls, Stopped("calls")]), writer).stream(Request(()))]
+    assert [event.id for event in events if isinstance(event, CallStarted)] == ["own", "new_1"]
+    assert [event.call.id for event in events if isinstance(event, CallReady)] == ["own", "new_1"]

@@ -9,6 +9,8 @@ from callsmith.bus.trust.identity import Identity, is_node_id, load_identity
 from callsmith.bus.trust.revocations import RevocationFile
 from callsmith.bus.trust.tokens import read_token
 from callsmith.bus.trust.verification import TokenVerifier
+from callsmith.cli.bus.calls import _parse_body
+from callsmith.core.errors import UsageError
 from callsmith.wire.capability.errors import BusError
 
 FRIEND = Identity.create().node_id
@@ -114,3 +116,10 @@ def test_what_is_wrong_is_said(callsmith, options: list[str], why: str) -> None:
 @pytest.mark.parametrize("command", [("show",), ("revoke",)])
 def test_what_is_no_token_is_refused(callsmith, command: tuple[str, ...]) -> None:
     assert callsmith("bus", "token", *command, "hntoken://v1/x").code == 2
+
+
+def test_a_body_is_an_object() -> None:
+    assert _parse_body('{"params": {"corpus": "x"}}') == {"params": {"corpus": "x"}}
+    for text, message in (("[]", "the body"), ("{", "no JSON")):
+        with pytest.raises(UsageError, match=message):
+            _parse_body(text)

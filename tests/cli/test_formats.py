@@ -9,6 +9,7 @@ from callsmith.core.events import CallReady
 from callsmith.core.values import Tool
 from callsmith.formats import format_named, formats
 from callsmith.formats.reader.parse import read
+from tests.small import shallow_file
 
 HERMES = """\
 {%- if tools %}{{ tools | tojson }}{% endif %}
@@ -107,3 +108,9 @@ def test_a_format_is_shown_as_toml_and_as_a_response_template_that_can_be_used(c
 def test_what_cannot_be_shown_as_a_response_template_is_an_error(callsmith):
     result = callsmith("formats", "show", "minimax-m3", "--as", "response-template")
     assert result.code == 2 and "nested elements" in result.err
+
+
+@pytest.mark.weights
+def test_the_template_of_a_gguf_file_is_taken_from_it(callsmith):
+    result = callsmith("formats", "detect", str(shallow_file()))
+    assert result.code == 1 and "shows no calls" in result.err  # it was read

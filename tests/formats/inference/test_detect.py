@@ -2,8 +2,8 @@
 
 import pytest
 
-from callsmith.formats import formats
-from callsmith.formats.inference.detect import CALLS, detect
+from callsmith.formats import format_named, formats
+from callsmith.formats.inference.detect import CALLS, detect, shows_reasoning
 from callsmith.formats.prompt.template import Template
 from tests.formats.templates import names, needs_corpus, template
 
@@ -99,3 +99,9 @@ def test_of_formats_that_read_the_same_the_one_wins_that_writes_it_so() -> None:
     evidence = detect(Template(source), formats().values())
     assert evidence is not None
     assert evidence.format.name == "mistral-args"
+
+
+def test_a_template_with_the_opener_of_reasoning_shows_it() -> None:
+    thinking, plain = format_named("deepseek-v31"), format_named("jamba")
+    assert shows_reasoning(thinking, "{{ '<think>' }}") and not shows_reasoning(thinking, "{{ messages }}")
+    assert not shows_reasoning(plain, "<think>")
