@@ -4,7 +4,6 @@ import asyncio
 import time
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,7 +111,7 @@ async def test_an_approved_call_that_runs_is_not_declared_interrupted(tmp_path: 
 async def test_a_call_whose_server_is_gone_is_found_out(tmp_path: Path, jump: Any, hours: int):
     approvals = Approvals(opened(tmp_path))
     approval = await approvals.decide(await pending(approvals), Approved())
-    await approvals.write_one(replace(approval, status="running"))
+    await approvals.write_one(approval.as_running())
     jump(hours * HOUR)
     await approvals.interrupt_abandoned()
     stored = (await approvals.get("confirm_1"))["confirm_1"]

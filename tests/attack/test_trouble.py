@@ -24,9 +24,9 @@ from tests.server.asking import HI, http, says
 @pytest.mark.parametrize("subject", ["", "alice"])
 async def test_a_call_that_ran_when_its_server_was_killed_is_found_out_when_another_starts(subject: str):
     store = SqliteStore()
-    ran = Approval("a1", "run1", Call("erase", {}, "c1"), "", "", 0.0, 2e9, "running", decision=Approved())
+    ran = Approval("a1", "run1", Call("erase", {}, "c1"), "", "", 0.0, 2e9, decision=Approved(), has_begun=True)
     approvals = Approvals(store, subject)
-    await approvals.write(ran, replace(ran, id="a2", status="pending", decision=None))
+    await approvals.write(ran, replace(ran, id="a2", has_begun=False, decision=None))
     app = create_app({"m": FakeModel(says("a"))}, settings=Settings(keys={"alice": Key(hash_key("k"))}), store=store)
     async with app.router.lifespan_context(app):
         async with asyncio.timeout(20):
