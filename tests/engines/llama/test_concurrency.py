@@ -17,7 +17,7 @@ from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import CallsmithError, QueueFull, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Stopped
 from callsmith.core.values import Choice, Message, Request, Result, Sampling, Tool, Usage
-from callsmith.engines import llama
+from callsmith.engines import llama, open_engine
 from callsmith.engines.llama.engine import LlamaEngine
 from callsmith.engines.port import Piece
 from callsmith.formats.prompt.prompt import Prompt
@@ -194,3 +194,9 @@ async def test_an_answer_that_is_stopped_early_tells_what_it_cost(shallow: Local
     assert usage.prompt == await model.count(request)
     assert usage.cached == usage.prompt - 1
     assert usage.completion > 5
+
+
+def test_there_is_room_for_conversations_that_pause_beside_those_that_are_answered() -> None:
+    engine = open_engine(f"llama:{shallow_file()}", context=256, live=2)
+    assert isinstance(engine, LlamaEngine) and engine._context.sequences == 3 * 2
+    asyncio.run(engine.close())

@@ -445,9 +445,3 @@ async def test_a_tool_that_cannot_be_held_to_its_schema_is_told_before_the_answe
     assert relay is not None
     with pytest.raises(UnsupportedSchema, match="broken"):
         _ = [item async for item in shared.generate(Prompt(LONG.text[:1200]), GREEDY, relay)]
-
-
-def test_there_is_room_for_conversations_that_pause_beside_those_that_are_answered() -> None:
-    engine = open_engine(f"llama:{shallow_file()}", context=256, live=2)
-    assert isinstance(engine, LlamaEngine) and engine._context.sequences == 3 * 2
-    asyncio.run(engine.close())

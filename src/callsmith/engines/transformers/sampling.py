@@ -56,6 +56,7 @@ class Timings:
 
 
 _MOST_SKIPPING: Final = 4
+_MOST_CAPTURED: Final = 256  # candidates: each graph holds its working memory for good, and requests choose their top_k
 _COLUMNS = 6  # of what is said of each row: temperature, top_k, top_p, the logarithm of min_p, a random number, the kind of mask
 
 
@@ -200,9 +201,9 @@ class DeviceSampler:
         return tokens
 
     def _draw(self, logits: Tensor, settings: NDArray[np.float32], on_device: Tensor) -> Tensor:
-        """A token for each row. The dozens of small kernels that it takes are captured, unless all tokens are candidates."""
+        """A token for each row. The dozens of small kernels that it takes are captured, unless many tokens are candidates."""
         most = count_candidates(settings)
-        if most is None or not self.context.captures:
+        if most is None or most > _MOST_CAPTURED or not self.context.captures:
             return draw(logits, settings, on_device)
         captured = self._draws.get((len(logits), most))
         if captured is None:
