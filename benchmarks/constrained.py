@@ -19,7 +19,7 @@ from callsmith.engines.decoding.compiler import ActiveConstraint
 from callsmith.engines.decoding.sequence import Sampler, Sequence
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.llama.engine import LlamaEngine
-from callsmith.engines.llama.libllama import cores
+from callsmith.engines.llama.threads import cores
 from callsmith.engines.port import Piece
 from callsmith.models.local import LocalModel
 from callsmith.models.opening import Options, open_local

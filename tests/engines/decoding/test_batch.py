@@ -27,11 +27,12 @@ class Decoder:
         self.cells: dict[int, list[int]] = {}
         self.batches: list[list[int]] = []  # the sequence of each row
         self.tokens = 0
+        self.exact: list[bool] = []
         self.interrupted: list[bool] = []
         self.flag = new_flag()
         self.broken: ModelError | None = None
 
-    def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool:
+    def decode(self, rows: Iterable[tuple[int, int, int, bool]], *, exact: bool = False) -> bool:
         rows = [*rows]
         assert 0 < len(rows) <= self.slice
         if self.broken:
@@ -43,6 +44,7 @@ class Decoder:
             cells.append(token)
         self.batches.append([row[2] for row in rows])
         self.tokens += len(rows)
+        self.exact.append(exact)
         return self.flag[0] == b"0"
 
     def logits(self, row: int) -> Logits:
@@ -429,3 +431,14 @@ def test_it_is_known_how_far_prompts_are_read() -> None:
     reading = [done for done, total in seen if total]
     assert len(reading) > 1 and reading == sorted(reading) and reading[-1] < 900
     assert seen[-1] == (0, 0)
+
+
+def test_a_decode_is_exact_for_whoever_needs_it() -> None:
+    decoder = Decoder()
+    finish(batch_of(FakeSequence(1, prompt(1, 10), 3), decoder=decoder))
+    assert not any(decoder.exact)
+    seeded = FakeSequence(2, prompt(2, 10), 3)
+    seeded.exact = True
+    decoder.exact.clear()
+    finish(batch_of(seeded, decoder=decoder))
+    assert decoder.exact and all(decoder.exact)

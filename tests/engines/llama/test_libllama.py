@@ -126,18 +126,6 @@ def test_code_that_a_processor_could_use_and_the_library_lacks_is_told(monkeypat
     assert library.neglects("fp asimd asimddp") == ""
 
 
-@pytest.mark.parametrize(
-    ("uses", "shared", "expected"), [("OPENMP = 1", True, 4), ("OPENMP = 1", False, 4), ("", True, 2), ("", False, 4)]
-)
-def test_threads_that_cannot_sleep_leave_room_on_a_shared_machine(
-    monkeypatch: pytest.MonkeyPatch, uses: str, shared: bool, expected: int
-) -> None:
-    monkeypatch.setattr(load(), "uses", uses)
-    monkeypatch.setattr(libllama, "cores", lambda: 4)
-    monkeypatch.setattr(libllama, "machine_is_shared", lambda: shared)
-    assert load().threads == expected
-
-
 def test_without_the_package_the_extra_to_install_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", "pinned")
     monkeypatch.setattr(locating, "find_spec", lambda name: None)
@@ -146,19 +134,23 @@ def test_without_the_package_the_extra_to_install_is_named(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize(
-    ("ci", "load_average", "set_by_user", "expected"),
-    [("", 0.0, None, None), ("true", 0.0, None, "passive"), ("", 99.0, None, "passive"), ("true", 0.0, "active", "active")],
+    ("platform", "set_by_user", "spins"),
+    [
+        ("linux", {}, "20000"),
+        ("linux", {"OMP_WAIT_POLICY": "active"}, None),
+        ("linux", {"GOMP_SPINCOUNT": "7"}, "7"),
+        ("win32", {}, None),
+    ],
 )
-def test_waiting_threads_sleep_where_the_machine_is_shared(
-    monkeypatch: pytest.MonkeyPatch, ci: str, load_average: float, set_by_user: str | None, expected: str | None
+def test_waiting_threads_of_openmp_sleep_after_a_while(
+    monkeypatch: pytest.MonkeyPatch, platform: str, set_by_user: dict[str, str], spins: str | None
 ) -> None:
-    monkeypatch.setenv("CI", ci)
-    monkeypatch.delenv("OMP_WAIT_POLICY", raising=False)
-    monkeypatch.delenv("GOMP_SPINCOUNT", raising=False)
-    monkeypatch.setattr(libllama.sys, "platform", "linux")
-    monkeypatch.setattr(libllama.os, "getloadavg", lambda: (load_average, 0.0, 0.0))
-    if set_by_user:
-        monkeypatch.setenv("OMP_WAIT_POLICY", set_by_user)
+    for name in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in set_by_user.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(libllama.sys, "platform", platform)
     with libllama.openmp_policy():
-        assert os.environ.get("OMP_WAIT_POLICY") == expected
-    assert os.environ.get("OMP_WAIT_POLICY") == set_by_user
+        assert os.environ.get("GOMP_SPINCOUNT") == spins
+        assert os.environ.get("OMP_WAIT_POLICY") == set_by_user.get("OMP_WAIT_POLICY")
+    assert os.environ.get("GOMP_SPINCOUNT") == set_by_user.get("GOMP_SPINCOUNT")

@@ -37,7 +37,10 @@ def new_flag() -> Flag:
 class Decoder(Memory, Protocol):
     """A context: its KV memory, and the decoding."""
 
-    def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool: ...
+    def decode(self, rows: Iterable[tuple[int, int, int, bool]], *, exact: bool = False) -> bool:
+        """`exact`: bit for bit as the same rows were decoded before, whatever else the machine does."""
+        ...
+
     def logits(self, row: int) -> Logits: ...
     def interrupt_by(self, flag: Flag) -> None: ...
 
@@ -286,7 +289,7 @@ class Batch:
         # A decode for one request alone is aborted when that is cancelled; with several, the others would lose their work.
         self.decoder.interrupt_by(self.live[0].job.flag if len(self.live) == 1 else self.stop)
         try:
-            done = self.decoder.decode(rows)
+            done = self.decoder.decode(rows, exact=any(entry.job.exact for entry in shares))
         except ModelError as error:
             self._handle_failed_decode(shares, error)
             return

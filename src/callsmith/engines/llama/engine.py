@@ -41,7 +41,7 @@ def open(
         raise UsageError(f"context, threads and live must be at least 1, not {numbers}; queue and gpu_layers at least 0")
     weights = Weights(load(), Path(rest).expanduser(), gpu_layers=gpu_layers, context=context)
     sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
-    memory = LlamaContext(weights, size=context, threads=threads or weights.library.threads, sequences=sequences)
+    memory = LlamaContext(weights, size=context, threads=threads, sequences=sequences)
     return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
 
 

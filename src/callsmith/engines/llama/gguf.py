@@ -21,6 +21,7 @@ from callsmith.engines.decoding.sequence import with_standards
 from callsmith.engines.decoding.vocabulary import Logits, SafeCuts, Vocabulary
 from callsmith.engines.llama.libllama import Library
 from callsmith.engines.llama.placement import gpus, place
+from callsmith.engines.llama.threads import FreeThreads, most_threads
 from callsmith.engines.llama_builds.builds import this_machine
 from callsmith.engines.llama_builds.locate import unused_gpu
 from callsmith.engines.lru import LRU
@@ -215,14 +216,18 @@ def describe_file(metadata: Callable[[str], str | None], path: Path, parameters:
 class LlamaContext:
     """The KV memory and the working space of decoding, for several sequences that share the memory."""
 
-    def __init__(self, weights: Weights, *, size: int, threads: int, sequences: int = 1, slice: int = SLICE) -> None:
+    def __init__(
+        self, weights: Weights, *, size: int, threads: int | None = None, sequences: int = 1, slice: int = SLICE
+    ) -> None:
+        """Without `threads` there are as many as fit the machine, while it runs."""
         self._c = weights.library.c
         self._width = weights.vocabulary.size
         params = self._c.llama_context_default_params()
         params.n_ctx = min(size, weights.trained_context)
         params.n_batch = params.n_ubatch = slice
         params.n_seq_max, params.kv_unified = sequences, True
-        params.n_threads = params.n_threads_batch = threads
+        self._free = None if threads or weights.library.threads_sleep else FreeThreads()
+        self._threads = params.n_threads = params.n_threads_batch = threads or most_threads()
         weights.library.log.clear()
         self.pointer: int | None = self._c.llama_init_from_model(weights.pointer, params)
         if not self.pointer:
@@ -236,14 +241,20 @@ class LlamaContext:
         self._batch = self._c.llama_batch_init(slice, 0, 1)
         self._flag: Flag | None = None
 
-    def decode(self, rows: Iterable[tuple[int, int, int, bool]]) -> bool:
-        """Decode (token, position, sequence, logits wanted) rows, at most `slice`; False when it was aborted."""
+    def decode(self, rows: Iterable[tuple[int, int, int, bool]], *, exact: bool = False) -> bool:
+        """Decode (token, position, sequence, logits wanted) rows, at most `slice`; False when it was aborted.
+
+        How many threads attend to a long text shows in the last bits of what comes out: an `exact` decode has all, always.
+        """
         batch, count = self._batch, 0
         for token, position, sequence, wanted in rows:
             batch.token[count], batch.pos[count], batch.logits[count] = token, position, wanted
             batch.n_seq_id[count], batch.seq_id[count][0] = 1, sequence
             count += 1
         batch.n_tokens = count
+        if self._free and (threads := most_threads() if exact else self._free.count()) != self._threads:
+            self._c.llama_set_n_threads(self.pointer, threads, threads)
+            self._threads = threads
         status: int = self._c.llama_decode(self.pointer, batch)
         if status not in (0, 2):
             raise ModelError(f"llama.cpp could not decode {count} tokens (status {status})", retryable=status == 1)

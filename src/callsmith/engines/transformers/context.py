@@ -96,7 +96,7 @@ class TorchContext:
         self._marks: list[Any] = []
         self._check_attention()
 
-    def decode(self, rows: Iterable[Row]) -> bool:
+    def decode(self, rows: Iterable[Row], *, exact: bool = False) -> bool:
         """Decode (token, position, sequence, logits wanted) rows; False when it was aborted. On a GPU the work is only begun."""
         rows = [*rows]
         self._slots_of_rows = [slot for _, _, slot, _ in rows]
