@@ -49,13 +49,13 @@ def test_the_kv_cache_counts_with_the_layer_it_belongs_to() -> None:
         "toy.attention.head_count_kv": [2, 0], "toy.vocab_size": 10,
     }  # fmt: skip
     tensors = {"blk.0.a": 1000, "blk.1.a": 500, "blk.1.b": 7, "token_embd.weight": 90, "output_norm.weight": 1, "blk.9.a": 3}
-    demand = demand_of(Header(metadata, tensors), context=100, slice=4)
+    demand = demand_of(Header(metadata, tensors), context=100, outputs=4)
     assert demand.layers == (1000 + 100 * 2 * (16 + 16) * 2, 507)
     assert demand.output == 91  # where the output has no weights of its own, those of the input are copied
     metadata |= {"toy.attention.key_length": 8, "toy.attention.value_length": 24, "toy.attention.head_count_kv": 1}
-    layer_demand = demand_of(Header(metadata, {**tensors, "output.weight": 40}), context=100, slice=4)
+    layer_demand = demand_of(Header(metadata, {**tensors, "output.weight": 40}), context=100, outputs=4)
     assert layer_demand.layers == (1000 + 6400, 507 + 6400) and layer_demand.output == 41
-    assert layer_demand.working - demand_of(Header(metadata, tensors), context=100, slice=1).working == 3 * 10 * 4
+    assert layer_demand.working - demand_of(Header(metadata, tensors), context=100, outputs=1).working == 3 * 10 * 4
 
 
 def test_all_layers_go_where_they_fit_and_what_the_user_wants_comes_first(tmp_path: Path) -> None:
@@ -78,7 +78,7 @@ def test_all_layers_go_where_they_fit_and_what_the_user_wants_comes_first(tmp_pa
 def test_several_gpus_are_counted_together_and_named(tmp_path: Path) -> None:
     file = tmp_path / "tiny.gguf"
     write_tiny_model(file)
-    demand = demand_of(read_header(file), context=256, slice=256)
+    demand = demand_of(read_header(file), context=256, outputs=256)
     each = demand.working + (sum(demand.layers) + demand.output) // 2 + 1
     two = (device(each), device(each, 1))
     assert place(file, two[:1]).layers < 2
@@ -89,7 +89,7 @@ def test_a_longer_context_leaves_room_for_fewer_layers_up_to_what_the_model_was_
     file = tmp_path / "tiny.gguf"
     write_tiny_model(file)
     header = read_header(file)
-    short, long = (demand_of(header, context=context, slice=256) for context in (16, 256))
+    short, long = (demand_of(header, context=context, outputs=256) for context in (16, 256))
     room = (device(short.working + short.output + sum(short.layers)),)
     assert place(file, room, context=16).layers == 2 and place(file, room, context=256).layers < 2
     enough = (device(long.working + long.output + sum(long.layers)),)
@@ -144,5 +144,5 @@ def test_a_real_file_is_measured_to_the_byte() -> None:
     assert all(header.layer_bytes())
     assert 0 < file.stat().st_size - sum(header.tensors.values()) < 4_000_000  # metadata and vocabulary
     assert str(place(file, (device(2 * GIB),), context=1024)).startswith("30 of 30 layers on CUDA0")
-    demand = demand_of(header, context=1024, slice=256)
+    demand = demand_of(header, context=1024, outputs=256)
     assert demand.layers[0] - header.layer_bytes()[0] == 1024 * 3 * 128 * 2

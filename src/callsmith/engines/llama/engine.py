@@ -10,15 +10,13 @@ try:
     from callsmith.engines.decoding.batch import Batch
     from callsmith.engines.decoding.engine import BatchEngine
     from callsmith.engines.decoding.kv_cache import Cache, SavedSequences
-    from callsmith.engines.llama.gguf import SLICE, LlamaContext, Weights, describe_file
+    from callsmith.engines.llama.gguf import MOST_SEQUENCES, LlamaContext, Weights, describe_file
     from callsmith.engines.llama.libllama import load
     from callsmith.engines.llama.placement import memory_of, read_header
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
         raise
     raise MissingExtra("llama", "running GGUF files in process") from missing
-
-_MOST_SEQUENCES = 64  # the most that the library supports
 
 
 def open(
@@ -40,7 +38,7 @@ def open(
         numbers = f"{context}, {threads} and {live}"
         raise UsageError(f"context, threads and live must be at least 1, not {numbers}; queue and gpu_layers at least 0")
     weights = Weights(load(), Path(rest).expanduser(), gpu_layers=gpu_layers, context=context)
-    sequences = min(live if weights.recurrent else 3 * live, _MOST_SEQUENCES)
+    sequences = min(live if weights.recurrent else 3 * live, MOST_SEQUENCES)
     memory = LlamaContext(weights, size=context, threads=threads, sequences=sequences)
     return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward)
 
@@ -76,4 +74,4 @@ def describe(rest: str, *, context: int = 8192) -> EngineInfo:
         raise Unavailable(f"{path} cannot be read: {error}", hint=hint) from error
     size = min(context, header.number("context_length") or context)
     info = describe_file(header.text, path, header.parameters, header.text("tokenizer.chat_template"))
-    return replace(info, context=size, memory=memory_of(header, context=size, slice=SLICE))
+    return replace(info, context=size, memory=memory_of(header, context=size, outputs=MOST_SEQUENCES))

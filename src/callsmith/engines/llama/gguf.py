@@ -41,7 +41,8 @@ _QUANTIZATIONS: Mapping[str, str] = {
     "26": "IQ3_S", "27": "IQ3_M", "28": "IQ2_S", "29": "IQ2_M", "30": "IQ4_XS", "31": "IQ1_M", "32": "BF16", "36": "TQ1_0",
     "37": "TQ2_0", "38": "MXFP4",
 }  # fmt: skip
-SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough to be aborted soon
+_SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough for those who come meanwhile
+MOST_SEQUENCES: Final = 64  # the most that the library supports
 
 
 class CachedTokenize:
@@ -151,7 +152,7 @@ class Weights:
         _check_file(path)
         self.library = library
         self._c = library.c
-        self.placement = place(path, gpus(library), wanted=gpu_layers, context=context, slice=SLICE)
+        self.placement = place(path, gpus(library), wanted=gpu_layers, context=context, outputs=MOST_SEQUENCES)
         params, none = self._c.llama_model_default_params(), (C.c_void_p * 1)()
         if self.placement.layers:
             params.n_gpu_layers = self.placement.parameter
@@ -217,7 +218,7 @@ class LlamaContext:
     """The KV memory and the working space of decoding, for several sequences that share the memory."""
 
     def __init__(
-        self, weights: Weights, *, size: int, threads: int | None = None, sequences: int = 1, slice: int = SLICE
+        self, weights: Weights, *, size: int, threads: int | None = None, sequences: int = 1, slice: int = _SLICE
     ) -> None:
         """Without `threads` there are as many as fit the machine, while it runs."""
         self._c = weights.library.c
@@ -226,6 +227,7 @@ class LlamaContext:
         params.n_ctx = min(size, weights.trained_context)
         params.n_batch = params.n_ubatch = slice
         params.n_seq_max, params.kv_unified = sequences, True
+        params.n_outputs_max = sequences  # room for the logits of all tokens of a slice would be most of what it takes to decode
         self._free = None if threads or weights.library.threads_sleep else FreeThreads()
         self._threads = params.n_threads = params.n_threads_batch = threads or most_threads()
         weights.library.log.clear()

@@ -231,8 +231,8 @@ class Demand:
     working: int = 0  # on each device
 
 
-def demand_of(header: Header, *, context: int, slice: int) -> Demand:
-    """What a model asks for, with a context of so many tokens, `slice` of which are decoded at once."""
+def demand_of(header: Header, *, context: int, outputs: int) -> Demand:
+    """What a model asks for, with a context of so many tokens, of which `outputs` have logits in one decode."""
     count = header.layers
     heads = header.numbers("attention.head_count_kv", count, header.number("attention.head_count", 1))
     width = header.number("embedding_length") // max(1, header.number("attention.head_count", 1))
@@ -245,12 +245,12 @@ def demand_of(header: Header, *, context: int, slice: int) -> Demand:
     rows = tensors.get("token_embd.weight", 0) * 2 // max(1, header.number("embedding_length", 1))
     vocabulary = header.number("vocab_size") or rows
     layers = tuple(weights + cached for weights, cached in zip(header.layer_bytes(), cache, strict=True))
-    return Demand(layers, output, _WORKING + slice * vocabulary * _LOGIT_BYTES)
+    return Demand(layers, output, _WORKING + outputs * vocabulary * _LOGIT_BYTES)
 
 
-def memory_of(header: Header, *, context: int, slice: int) -> int:
-    """Bytes that a model takes in all, wherever its layers are: its weights, the KV cache, and the logits of a slice."""
-    demand = demand_of(header, context=context, slice=slice)
+def memory_of(header: Header, *, context: int, outputs: int) -> int:
+    """Bytes that a model takes in all, wherever its layers are: its weights, the KV cache, and the logits of a decode."""
+    demand = demand_of(header, context=context, outputs=outputs)
     cache = sum(demand.layers) - sum(header.layer_bytes())
     return sum(header.tensors.values()) + cache + demand.working - _WORKING
 
@@ -268,7 +268,7 @@ def layers_that_fit(demand: Demand, free: Sequence[int]) -> int:
 
 
 def place(
-    path: Path, devices: tuple[Device, ...], *, wanted: int | None = None, context: int = 8192, slice: int = 256
+    path: Path, devices: tuple[Device, ...], *, wanted: int | None = None, context: int = 8192, outputs: int = 64
 ) -> Placement:
     """Where the layers of the model in this file go. A file that cannot be read is left to the library, which says why."""
     if not devices:
@@ -280,5 +280,5 @@ def place(
     if wanted is not None:
         return Placement(min(wanted, header.layers), header.layers, devices, chosen=True)
     trained = header.number("context_length") or context
-    demand = demand_of(header, context=min(context, trained), slice=slice)
+    demand = demand_of(header, context=min(context, trained), outputs=outputs)
     return Placement(layers_that_fit(demand, [device.free for device in devices]), header.layers, devices)
