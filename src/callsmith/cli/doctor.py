@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from importlib import import_module
-from importlib.metadata import PackageNotFoundError, requires, version
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
@@ -84,6 +83,8 @@ def _findings(model: str | None, config: Path | None, url: str | None) -> Iterat
 
 def extras() -> dict[str, list[str]]:
     """The optional parts that are in `all`, each with the packages it needs on every machine."""
+    from importlib.metadata import requires
+
     packages_by_extra: dict[str, list[str]] = {}
     for requirement in filter(None, map(_REQUIREMENT.fullmatch, requires("callsmith") or ())):
         packages_by_extra.setdefault(requirement[2], []).append(requirement[1])
@@ -102,6 +103,8 @@ def _extras() -> Iterator[Diagnosis]:
 
 
 def _version(package: str) -> str | None:
+    from importlib.metadata import PackageNotFoundError, version
+
     try:
         return version(package)
     except PackageNotFoundError:

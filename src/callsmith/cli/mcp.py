@@ -1,6 +1,5 @@
 """`callsmith mcp`: your tools as an MCP server, for other hosts."""
 
-import asyncio
 import os
 import sys
 from collections.abc import AsyncIterator, Generator
@@ -68,6 +67,8 @@ def mcp(
     asks = yes or isinstance(toolset, Confirmed)
     server = ToolsetServer(toolset if asks else Confirmed(toolset), happening, version=version("callsmith")).server()
     if http is None:
+        import asyncio
+
         asyncio.run(over_stdio(server))
     else:
         _over_http(server, http, settings)

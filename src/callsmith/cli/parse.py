@@ -14,9 +14,9 @@ from callsmith.cli.inputs.options import FormatFileOption, example, find_format,
 from callsmith.cli.terminal.output import echo, echo_json
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.types.tables import Table
-from callsmith.core.values import Tool
 
 if TYPE_CHECKING:
+    from callsmith.core.values import Tool
     from callsmith.formats.algebra import Format
 
 app = typer.Typer()
@@ -58,7 +58,7 @@ def parse(
         echo_json(parse_output(find_format(format), [text], declared, opened))
 
 
-def parse_output(format: "Format", pieces: Iterable[str], tools: Sequence[Tool], opened: str = "") -> dict[str, Any]:
+def parse_output(format: "Format", pieces: Iterable[str], tools: "Sequence[Tool]", opened: str = "") -> dict[str, Any]:
     """What a text, in pieces, says: content, reasoning and calls."""
     from callsmith.formats.reader.parse import parse
 
@@ -74,7 +74,7 @@ def parse_output(format: "Format", pieces: Iterable[str], tools: Sequence[Tool],
     return answer | ({"unreadable": unreadable} if unreadable else {})
 
 
-def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: Sequence[Tool]) -> bool:
+def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: "Sequence[Tool]") -> bool:
     """A line of JSON for a line of JSON. Whether all of them could be read."""
     sound = True
     for line in lines:
@@ -89,7 +89,7 @@ def _corpus(lines: IO[bytes], defaults: dict[str, Any], tools: Sequence[Tool]) -
     return sound
 
 
-def _row(row: Any, defaults: dict[str, Any], tools: Sequence[Tool]) -> dict[str, Any]:
+def _row(row: Any, defaults: dict[str, Any], tools: "Sequence[Tool]") -> dict[str, Any]:
     from callsmith.cli.inputs.tool_files import tools_of
 
     data = Table.of(row, "line").data

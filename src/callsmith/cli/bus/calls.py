@@ -1,6 +1,5 @@
 """`callsmith bus list`, `call`, `chat` and `offer`: what is on a bus, using it from a terminal, and adding to it."""
 
-import asyncio
 import json
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +12,6 @@ from callsmith.cli.inputs.options import pairs
 from callsmith.cli.terminal.output import echo
 from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.types.tables import Table
-from callsmith.wire.capability.errors import BusError
 
 if TYPE_CHECKING:
     from callsmith.capabilities.corpus import Corpora
@@ -29,6 +27,8 @@ TokenOption = Annotated[
 
 def list_offers(context: typer.Context) -> None:
     """List the nodes of a bus and what they offer."""
+    import asyncio
+
     settings = node_settings(context)
 
     async def offers() -> list[Any]:
@@ -58,6 +58,7 @@ def call_capability(
 ) -> None:
     """Call a capability, and print its answer as JSON."""
     from callsmith.wire.capability.envelopes import parse_reference
+    from callsmith.wire.capability.errors import BusError
     from callsmith.wire.capability.frames import encode_frame
 
     settings = node_settings(context)
@@ -109,6 +110,8 @@ async def _chat(
     settings: "Settings", name: str, request: "Request", tools: list[str], yes: bool, authority: "Authority | None"
 ) -> None:
     """Ask the model; the user is asked for approvals between the steps."""
+    import asyncio
+
     from rich.console import Console
 
     from callsmith.capabilities.executor import BusModel
@@ -153,6 +156,10 @@ def _parse_body(text: str) -> dict[str, Any]:
 
 def _run_with_codes(work: Any) -> None:
     """Run the work; an error of the bus is reported with its code."""
+    import asyncio
+
+    from callsmith.wire.capability.errors import BusError
+
     try:
         asyncio.run(work)
     except BusError as error:
@@ -178,6 +185,8 @@ def offer_capabilities(
 
     Whoever calls a tool that has side effects asks their person first: that is not done here.
     """
+    import asyncio
+
     from callsmith.capabilities.corpus import Corpora
     from callsmith.cli.inputs.toolsets import load_toolset
 
@@ -194,6 +203,8 @@ def offer_capabilities(
 
 
 async def _offer(settings: "Settings", corpora: "Corpora | None", toolset: "Toolset | None", prefix: str) -> None:
+    import asyncio
+
     from callsmith.bus.offer import offer
 
     async with connect(settings, calls_only=False) as bus:

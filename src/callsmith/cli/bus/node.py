@@ -1,6 +1,5 @@
 """What the commands of `callsmith bus` share: their options, the identity of this node, and a connection to the bus."""
 
-import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
@@ -46,6 +45,8 @@ def node_settings(context: typer.Context) -> "Settings":
 @asynccontextmanager
 async def connect(settings: "Settings", *capabilities: str, calls_only: bool = True) -> "AsyncGenerator[CapabilityBus, None]":
     """The bus of this node, connected; once these capabilities were heard of, or after some seconds."""
+    import asyncio
+
     from callsmith.server.parts.bus.node import open_node
     from callsmith.server.parts.bus.settings import BusSettings
 

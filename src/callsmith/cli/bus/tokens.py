@@ -11,7 +11,6 @@ from callsmith.cli.bus.node import IdentityCommand, bus_settings, open_identity
 from callsmith.cli.inputs.options import example, pairs
 from callsmith.cli.terminal.output import echo, echo_json
 from callsmith.core.errors import UsageError
-from callsmith.wire.capability.errors import BusError
 
 if TYPE_CHECKING:
     from callsmith.bus.trust.tokens import Token
@@ -47,6 +46,7 @@ def issue_token(
     from callsmith.bus.trust.scopes import Scope
     from callsmith.bus.trust.tokens import issue
     from callsmith.core.types.quantities import parse_duration
+    from callsmith.wire.capability.errors import BusError
 
     node = open_identity(bus_settings(context))
     try:
@@ -73,6 +73,7 @@ def show_token(token: Annotated[str, typer.Argument(help="The token; - reads it 
     """Show what a token says: who may do what, how often and until when. Says whether it is signed by its issuers."""
     from callsmith.bus.trust.scopes import write_scope
     from callsmith.bus.trust.tokens import check_links, check_signatures
+    from callsmith.wire.capability.errors import BusError
 
     read = _read(token)
     try:
@@ -123,6 +124,7 @@ def _text(argument: str) -> str:
 
 def _read(argument: str) -> "Token":
     from callsmith.bus.trust.tokens import read_token
+    from callsmith.wire.capability.errors import BusError
 
     try:
         return read_token(_text(argument))

@@ -1,6 +1,5 @@
 """The command: its options, the model and the tools they name, and turn after turn."""
 
-import asyncio
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -16,13 +15,13 @@ from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo_lines
 from callsmith.core.errors import CallsmithError, Unavailable
 from callsmith.core.options import EngineOptions, options_in
-from callsmith.core.values import Choice, Sampling
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from callsmith.cli.chat.session import ChatSession
     from callsmith.core.ports import OpenedModel
+    from callsmith.core.values import Choice
     from callsmith.runtime.conversation.conversation import ConversationOptions
     from callsmith.server.settings import Settings as ServerSettings
 
@@ -88,12 +87,15 @@ def chat(
 
     You are asked before a call that has side effects runs. /help in the chat lists what else it can do.
     """
+    import asyncio
+
     from rich.console import Console
 
     from callsmith.cli.chat.session import ChatSession, ChatSetup, CurrentModel
     from callsmith.cli.inputs.mcp_servers import opened_host, servers, wait_until_started
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.approvals import Approver
+    from callsmith.core.values import Sampling
     from callsmith.models.weights.catalogue import default_model
     from callsmith.runtime.telemetry.trace import TraceFile
     from callsmith.tools.functions import Functions
@@ -200,5 +202,7 @@ def _model_names() -> list[str]:
     return list(catalogue())
 
 
-def _choice(text: str) -> Choice:
+def _choice(text: str) -> "Choice":
+    from callsmith.core.values import Choice
+
     return Choice(text) if text == "auto" or text == "required" or text == "none" else Choice.only(text)
