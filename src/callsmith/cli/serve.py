@@ -1,5 +1,6 @@
 """`callsmith serve`: models behind the APIs that clients know."""
 
+import gc
 import os
 import signal
 import socket
@@ -177,6 +178,7 @@ def _run(
 
         async def startup(self, sockets: list[socket.socket] | None = None) -> None:
             await super().startup(sockets)
+            gc.freeze()  # what was made until here stays
             echo_lines(banner)
 
         async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

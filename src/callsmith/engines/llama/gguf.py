@@ -4,7 +4,7 @@ import ctypes as C
 import re
 import sys
 from array import array
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -93,8 +93,8 @@ class GgufVocabulary(Vocabulary):
         self.eos = self._c.llama_vocab_eos(pointer)
         self.adds_bos = self._c.llama_vocab_get_add_bos(pointer) and self.bos >= 0
         self.says = self._read_tokens()
-        self._kinds: list[int] = [self._c.llama_vocab_get_attr(pointer, token) for token in range(self.size)]
-        self.ends = frozenset(token for token in range(self.size) if self._c.llama_vocab_is_eog(pointer, token))
+        self._kinds: list[int] = [*self._of_each("llama_vocab_get_attr", C.c_int)]
+        self.ends = frozenset(token for token, ends in enumerate(self._of_each("llama_vocab_is_eog", C.c_bool)) if ends)
         self.special = {
             token: token_bytes.decode("utf-8", "replace")
             for token, token_bytes in enumerate(self.says)
@@ -132,10 +132,17 @@ class GgufVocabulary(Vocabulary):
         return SafeCuts(texts.values(), [text for token, text in texts.items() if self._kinds[token] & _LSTRIP])
 
     def _read_tokens(self) -> list[bytes]:
-        buffer, room = C.create_string_buffer(4096), 4096
-        read = self._c.llama_token_to_piece
-        sizes = ((token, read(self.pointer, token, buffer, room, 0, True)) for token in range(self.size))
-        return [C.string_at(buffer, size) if size > 0 else b"" for _, size in sizes]
+        buffer, room = C.create_string_buffer(4096), C.c_int32(4096)
+        sizes = self._of_each("llama_token_to_piece", C.c_int32, C.byref(buffer), room, C.c_int32(0), C.c_bool(True))
+        return [bytes(buffer[:size]) if size > 0 else b"" for size in sizes]
+
+    def _of_each(self, name: str, result: Any, *rest: Any) -> Iterator[Any]:
+        """What a function of the library says of each token. Its arguments are of C's types already: to look at and turn each
+        of some 100,000 calls into them would take three times as long."""
+        function: Any = self._c[name]  # one of our own, of which nothing is declared
+        function.restype = result
+        vocabulary = C.c_void_p(self.pointer)
+        return (function(vocabulary, token, *rest) for token in range(self.size))
 
     def _is_special(self, token: int) -> bool:
         """Whether the token differs from its letters. An added token that is just a word or spaces does not."""
