@@ -74,6 +74,9 @@ class Allowed:
     def __init__(self, mask: NDArray[np.bool_]) -> None:
         self.mask, self.asked_for_all = mask, 0
 
+    def allows(self, token: int) -> bool:
+        return bool(self.mask[token])
+
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         return self.mask[tokens]
 
@@ -112,6 +115,18 @@ def test_a_token_is_chosen_as_if_all_that_is_not_allowed_had_been_ruled_out_firs
         assert looked_up.choose(logits, held) == naive.choose(ruled_out)
 
 
+@pytest.mark.parametrize("size", [1, 4095, 4096, 4097, 10_000, 49_152])
+@pytest.mark.parametrize("spread", [0.0, 0.2, 3.0])
+def test_the_likely_tokens_of_a_large_vocabulary_are_all_found(size: int, spread: float) -> None:
+    random = np.random.default_rng(size)
+    logits = (random.standard_normal(size) * spread).astype(np.float32).round(1)
+    sampler = Sampler(Sampling(temperature=1.0, min_p=0.1))
+    likely, best = sampler._find_likely(logits)  # pyright: ignore[reportPrivateUsage]
+    assert likely.tolist() == np.flatnonzero(logits >= float(logits.max()) + np.log(0.1)).tolist()
+    assert best == int(logits.argmax())
+    assert Sampler(Sampling(temperature=0.0)).choose(logits) == best
+
+
 @pytest.mark.req("R227")
 def test_where_the_likeliest_is_allowed_nobody_asks_for_all_that_is() -> None:
     held: Any = Allowed(np.array([True, True, False, True, True]))
@@ -146,6 +161,9 @@ class Digits:
     @property
     def may_end(self) -> bool:
         return self._said >= self._whole
+
+    def allows(self, token: int) -> bool:
+        return True
 
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         return np.ones(len(tokens), np.bool_)

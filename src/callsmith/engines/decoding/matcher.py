@@ -54,14 +54,23 @@ class Constraint:
         """All tokens the grammar allows here."""
         return np.flatnonzero(self._unpack_mask())
 
+    def allows(self, token: int) -> bool:
+        """Whether the grammar allows this token here."""
+        if forced := self._find_forced():
+            return token == forced[0]
+        if self._masked:
+            return bool(int(self._mask[token >> 5]) >> (token & 31) & 1)
+        if self.matcher.validate_tokens([token]) == 1:
+            return True
+        self.check()
+        return False
+
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         """Which of these tokens the grammar allows here. A few are tested one by one, which is cheaper than a mask."""
         if forced := self._find_forced():
             return tokens == forced[0]
         if not self._masked and len(tokens) <= _FEW_TOKENS:
-            allowed = [self.matcher.validate_tokens([token]) == 1 for token in tokens.tolist()]
-            self.check()
-            return np.array(allowed, np.bool_)
+            return np.array([self.allows(token) for token in tokens.tolist()], np.bool_)
         self._fill()
         return (self._mask[tokens >> 5] >> (tokens & 31).astype(np.uint32)) & 1 == 1
 

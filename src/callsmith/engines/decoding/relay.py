@@ -157,6 +157,9 @@ class RelayConstraint:
     def tokens(self) -> NDArray[np.intp]:
         return self._stage.tokens()
 
+    def allows(self, token: int) -> bool:
+        return self._stage.allows(token)
+
     def among(self, tokens: NDArray[np.intp]) -> NDArray[np.bool_]:
         return self._stage.among(tokens)
 

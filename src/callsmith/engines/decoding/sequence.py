@@ -4,6 +4,7 @@ import math
 from collections import Counter, deque
 from collections.abc import Sequence as Tokens
 from dataclasses import replace
+from functools import lru_cache
 from typing import Final, Literal
 
 import numpy as np
@@ -19,6 +20,7 @@ from callsmith.engines.text import Writer
 DEFAULTS: Final = Sampling(temperature=0.7, top_p=0.95, top_k=40, min_p=0.05)
 _CLOSING_TOKENS: Final = 64  # so many tokens before the limit a constrained answer is steered to its end, to be complete
 CLOSING_BONUS: Final = np.float32(1000)  # larger than any difference between logits
+_BLOCK: Final = 4096  # logits of which the highest is found at once
 _NEGLIGIBLE: Final = 1e-12  # a token this much less likely than the likeliest is never drawn
 
 
@@ -139,25 +141,37 @@ class Sampler:
 
     def choose(self, logits: Logits, active: ActiveConstraint | None = None) -> int:
         """The next token, of those the constraint allows: the result is as if all others had been masked first."""
-        best = int(logits.argmax())
-        if active is None or active.among(np.array([best]))[0]:
-            return self._drawn(logits, best, active)
+        likely, best = self._find_likely(logits)
+        if active is None:
+            return self._drawn(logits, likely, best)
+        if active.allows(best):
+            return self._drawn(logits, likely[active.among(likely)] if len(likely) > 1 else likely, best)
         allowed = active.tokens()
         if not len(allowed):
             raise ModelError("the grammar leaves no token to choose from")
         candidates = logits[allowed]
-        return int(allowed[self._drawn(candidates, int(candidates.argmax()))])
+        return int(allowed[self._drawn(candidates, *self._find_likely(candidates))])
 
-    def _drawn(self, logits: Logits, best: int, active: ActiveConstraint | None = None) -> int:
-        top = float(logits[best])
-        if top == -math.inf:
+    def _find_likely(self, logits: Logits) -> tuple[NDArray[np.intp], int]:
+        """The tokens within reach of the best one, which are few, and the best. All others are looked at once: whatever goes
+        through a whole vocabulary is most of what choosing takes."""
+        highest: list[float] = np.maximum.reduceat(logits, _block_starts(len(logits))).tolist()
+        top = max(highest)
+        least = top + self.temperature * self._log_min_p if self.temperature > 0 else top
+        starts = [place * _BLOCK for place, value in enumerate(highest) if value >= least]
+        near = [np.flatnonzero(logits[start : start + _BLOCK] >= least) + start for start in starts]
+        if top == -math.inf or not near:
             raise ModelError("the grammar leaves no token to choose from")
+        likely = near[0] if len(near) == 1 else np.concatenate(near)
+        return likely, int(likely[logits[likely].argmax()] if len(likely) > 1 else likely[0])
+
+    def _drawn(self, logits: Logits, likely: NDArray[np.intp], best: int) -> int:
         if self.temperature <= 0:
             return best
-        # Few tokens are within reach of the best one: finding them first spares sorting a whole vocabulary, or masking it.
-        likely = np.flatnonzero(logits >= top + self.temperature * self._log_min_p)
-        if active and len(likely) > 1:
-            likely = likely[active.among(likely)]
+        number = self.draw()
+        if len(likely) == 1:
+            return best
+        top = float(logits[best])
         if 0 < self.top_k < len(likely):
             likely = likely[np.argpartition(-logits[likely], self.top_k - 1)[: self.top_k]]
         likely = likely[np.argsort(-logits[likely], kind="stable")]
@@ -166,7 +180,7 @@ class Sampler:
         weights: NDArray[np.float64] = np.exp((logits[likely].astype(np.float64) - top) / self.temperature).cumsum()
         enough = int(np.searchsorted(weights, self.top_p * float(weights[-1]))) + 1
         weights = weights[:enough]
-        drawn = int(np.searchsorted(weights, self.draw() * float(weights[-1]), side="right"))
+        drawn = int(np.searchsorted(weights, number * float(weights[-1]), side="right"))
         return int(likely[min(drawn, len(weights) - 1)])
 
     def _most_typical(self, likely: NDArray[np.intp], logits: Logits) -> NDArray[np.intp]:
@@ -177,6 +191,11 @@ class Sampler:
         nearest = np.argsort(np.abs(surprise - (shares * surprise).sum()), kind="stable")
         enough = int(np.searchsorted(shares[nearest].cumsum(), self.typical_p)) + 1
         return likely[np.sort(nearest[:enough])]
+
+
+@lru_cache(64)
+def _block_starts(size: int) -> NDArray[np.intp]:
+    return np.arange(0, size, _BLOCK)
 
 
 class Sequence:
