@@ -1,9 +1,10 @@
-"""Our server in front of another one, beside LiteLLM's proxy, in one run: requests a second, and what each adds to an answer.
+"""Our server in front of another one, beside LiteLLM's proxy and two gateways in Rust, SMG and TensorZero, in one run.
 
 The upstream is scripted and answers at once, so that what is measured is the gateway; it has a process of its own, as they have.
-Each stream is read to its end and checked. Then repair mode: texts of real models behind a server that passes them on as they
-are, and how many of the calls in them arrive (`CALLSMITH_CORPUS`). LiteLLM comes with `make rivals`, or is where
-`CALLSMITH_LITELLM` says.
+Each stream is read to its end and checked. Told are requests a second, what each gateway adds to an answer, and requests for each
+second of CPU that its process has used, all threads of it: LiteLLM and we have one that works, those in Rust as many as cores.
+Then repair mode: texts of real models behind a server that passes them on as they are, and how many of the calls in them arrive
+(`CALLSMITH_CORPUS`). The rivals come with `make rivals`; LiteLLM may also be where `CALLSMITH_LITELLM` says.
 """
 
 import asyncio
@@ -29,7 +30,9 @@ CHUNKS = 40  # of one answer
 STREAMS = (1, 16, 128)
 SECONDS = 2.0  # for each of them, in each round
 GOAL = 5.0  # times LiteLLM's requests a second
+RUST_GOAL = 1 / 3  # of SMG's requests for a second of CPU
 ROOT = Path(__file__).parents[1]
+RUST = Path(os.environ.get("CALLSMITH_RUST_GATEWAYS", ROOT / ".venv-rivals-gateways"))  # a folder of packages
 LITELLM = Path(os.environ.get("CALLSMITH_LITELLM", ROOT / ".venv-litellm" / "bin" / "litellm"))
 KEY = f"sk-{secrets.token_hex(32)}"
 ASKED = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Tell me the numbers."}]}
@@ -45,6 +48,10 @@ chunks.append({**head, "choices": [], "usage": {"prompt_tokens": 5, "completion_
 frames = [f"data: {json.dumps(one)}\n\n".encode() for one in chunks] + [b"data: [DONE]\n\n"]
 body = b"".join(b"%x\r\n%s\r\n" % (len(frame), frame) for frame in frames) + b"0\r\n\r\n"
 answer = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n" + body
+# What routers ask for before they trust a server: its health, its models, and what it says of itself.
+known = {"object": "list", "data": [{"id": "m", "object": "model", "owned_by": "vllm"}], "status": "ok", "model_path": "m"}
+known = json.dumps({**known, "served_model_name": "m", "is_generation": True, "max_model_len": 4096}).encode()
+known = b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: %d\r\n\r\n" % len(known) + known
 
 class Upstream(asyncio.Protocol):
     def connection_made(self, transport):
@@ -58,7 +65,7 @@ class Upstream(asyncio.Protocol):
             if len(self.data) < end + 4 + size:
                 return
             self.data = self.data[end + 4 + size:]
-            self.transport.write(answer)
+            self.transport.write(known if head.startswith(b"get") else answer)
 
 async def main():
     server = await asyncio.get_running_loop().create_server(Upstream, "127.0.0.1", int(sys.argv[1]))
@@ -77,55 +84,69 @@ def main(model: str) -> None:
             gateways["LiteLLM"] = stack.enter_context(_litellm(upstream, folder))
         else:
             print(f"\nLiteLLM: not installed ({LITELLM} is missing; make rivals fetches it)")
+        for name, start in (("SMG", _smg), ("TensorZero", _tensorzero)):
+            if (RUST / name.lower()).is_dir():
+                gateways[name] = stack.enter_context(start(upstream, folder))
+            else:
+                print(f"\n{name}: not installed ({RUST / name.lower()} is missing; make rivals fetches it)")
         asyncio.run(_measure(gateways))
     _repair()
 
 
 async def _measure(gateways: dict[str, int]) -> None:
     rows: list[Sequence[object]] = []
-    for port in gateways.values():
-        await _load(port, 1, 1.0)  # warm
+    for name, port in gateways.items():
+        await _load(port, 1, 1.0, _REQUESTS.get(name, _REQUEST))  # warm
     for streams in STREAMS:
         rates: dict[str, list[float]] = {name: [] for name in gateways}
         took: dict[str, list[float]] = {name: [] for name in gateways}
-        busy = dict.fromkeys(gateways, 0.0)
+        by_cpu: dict[str, list[float]] = {name: [] for name in gateways}
         for _ in range(ROUNDS):
             for name, port in gateways.items():
                 before = cpu_seconds(port)
-                times, seconds = await _load(port, streams, SECONDS)
-                busy[name] += cpu_seconds(port) - before
+                times, seconds = await _load(port, streams, SECONDS, _REQUESTS.get(name, _REQUEST))
+                by_cpu[name].append(len(times) / (cpu_seconds(port) - before))
                 rates[name].append(len(times) / seconds)
                 took[name] += times
         base = [0.0, 0.0]
         for name, times in took.items():
             middle, late = median(times) * 1000, (quantiles(times, n=100)[98] if len(times) > 100 else max(times)) * 1000
             base = [middle, late] if name == "directly" else base
-            spent = busy[name] * 1000 / len(times)
-            rows.append(
-                (f"{name}, {streams} at once", median(rates[name]), middle, late, middle - base[0], late - base[1], spent)
-            )
+            a_core = median(by_cpu[name])
+            added = middle - base[0], late - base[1], 1000 / a_core, a_core
+            rows.append((f"{name}, {streams} at once", median(rates[name]), middle, late, *added))
         if "LiteLLM" in gateways:
             what = f"answers through a gateway, {streams} at once"
             compare(what, "a second", rates["callsmith"], "LiteLLM", rates["LiteLLM"], more_is_better=True, goal=GOAL)
-    heads = ("", "requests/s", "ms p50", "ms p99", "added p50", "added p99", "ms of CPU")
+        for rival in ("SMG", "TensorZero"):
+            if rival in gateways:
+                what, goal = f"answers for a second of a core, {streams} at once", RUST_GOAL if rival == "SMG" else None
+                compare(what, "answers", by_cpu["callsmith"], rival, by_cpu[rival], more_is_better=True, goal=goal)
+    heads = ("", "requests/s", "ms p50", "ms p99", "added p50", "added p99", "ms of CPU", "requests/s a core")
     show(f"answers of {CHUNKS} chunks through a gateway, {ROUNDS} times {SECONDS:g} s each", heads, rows)
 
 
-async def _load(port: int, streams: int, seconds: float) -> tuple[list[float], float]:
+def _request(path: str = "/v1/chat/completions", model: str = "m") -> bytes:
+    content = json.dumps({**ASKED, "model": model}).encode()
+    head = f"POST {path} HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
+    return f"{head}authorization: Bearer {KEY}\r\ncontent-length: {len(content)}\r\n\r\n".encode() + content
+
+
+_REQUEST = _request()
+_REQUESTS = {"TensorZero": _request("/openai/v1/chat/completions", "tensorzero::model_name::m")}
+
+
+async def _load(port: int, streams: int, seconds: float, request: bytes = _REQUEST) -> tuple[list[float], float]:
     """How long each answer took, of so many clients that ask again and again, and how long all that took."""
     times: list[float] = []
     began = time.perf_counter()
     until = began + seconds
-    content = json.dumps(ASKED).encode()
-    head = "POST /v1/chat/completions HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\n"
-    head += f"authorization: Bearer {KEY}\r\n"
-    asking = f"{head}content-length: {len(content)}\r\n\r\n".encode() + content
 
     async def client() -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         while time.perf_counter() < until:
             sent_at = time.perf_counter()
-            writer.write(asking)
+            writer.write(request)
             answer = await reader.readuntil(b"\r\n0\r\n\r\n")
             times.append(time.perf_counter() - sent_at)
             if b" 200 " not in answer[:20] or f"{CHUNKS - 1:03d} ".encode() not in answer or b"[DONE]" not in answer:
@@ -196,6 +217,57 @@ def _litellm(upstream: int, folder: Path) -> Iterator[int]:
     settings = {"LITELLM_MASTER_KEY": KEY, "LITELLM_LOG": "ERROR", "LITELLM_LOCAL_MODEL_COST_MAP": "True"}
     with running(command, 300.0, env={**os.environ, **settings}, cwd=folder) as port:
         yield port
+
+
+@contextmanager
+def _smg(upstream: int, folder: Path) -> Iterator[int]:
+    """SGLang's model gateway. Streams go through it as they come; it asks for a key too."""
+    command = [sys.executable, "-m", "smg.launch_router", "--host", "127.0.0.1", "--port", "PORT", "--api-key", KEY]
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        metrics = free.getsockname()[1]
+    command += ["--prometheus-port", str(metrics), "--worker-urls", f"http://127.0.0.1:{upstream}", "--log-level", "error"]
+    with running(command, env={**os.environ, "PYTHONPATH": str(RUST)}, cwd=folder) as port:
+        until = time.monotonic() + 60
+        while True:  # it listens before it knows its workers
+            try:
+                asyncio.run(_load(port, 1, 0.0))
+                break
+            except AssertionError:
+                if time.monotonic() > until:
+                    raise
+                time.sleep(0.5)
+        yield port
+
+
+# The package has the client and, for programs that have no server of it, the gateway itself: it listens where it likes.
+_TENSORZERO = """
+import sys, time, tensorzero
+gateway = tensorzero._start_http_gateway(
+    config_file=sys.argv[1], clickhouse_url=None, postgres_url=None, valkey_url=None, async_setup=False
+)
+print(gateway.base_url, flush=True)
+time.sleep(1e9)
+"""
+
+
+@contextmanager
+def _tensorzero(upstream: int, folder: Path) -> Iterator[int]:
+    """TensorZero's gateway, which reads chunks and writes its own, without its database and without keys."""
+    config = folder / "tensorzero.toml"
+    provider = f'type = "openai"\nmodel_name = "m"\napi_base = "http://127.0.0.1:{upstream}/v1"\napi_key_location = "none"\n'
+    model = f'[models.m]\nrouting = ["upstream"]\n[models.m.providers.upstream]\n{provider}'
+    config.write_text(f"[gateway]\nobservability.enabled = false\n{model}")
+    command, settings = [sys.executable, "-c", _TENSORZERO, str(config)], {"PYTHONPATH": str(RUST), "RUST_LOG": "error"}
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **settings}, cwd=folder)
+    try:
+        assert process.stdout
+        port = next(int(line.split(":")[2].split("/")[0]) for line in process.stdout if line.startswith("http://"))
+        _processes[port] = process.pid
+        yield port
+    finally:
+        process.terminate()
+        process.wait(20)
 
 
 # --- repair mode ---------------------------------------------------------------------------------------------------------------

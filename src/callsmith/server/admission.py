@@ -131,7 +131,8 @@ class Deadline:
         self._until = None if seconds is None else self._loop.time() + seconds
         self._left = 0.0  # while it is paused
         self._timer: asyncio.TimerHandle | None = None
-        self._waiting: asyncio.Task[object] | None = None  # for the next event
+        self._task: asyncio.Task[object] | None = None  # in which the answer is given
+        self._is_waiting = False  # for the next event
         self._cancelled: asyncio.Task[object] | None = None
         self._is_over = False
 
@@ -143,6 +144,7 @@ class Deadline:
             raise self._timeout_error() from None
 
     def __enter__(self) -> None:
+        self._task = asyncio.current_task()
         if self._until is not None:
             self._start()
             self.go_on()
@@ -157,11 +159,11 @@ class Deadline:
         """From here on the next event is waited for."""
         if self._is_over:
             raise self._timeout_error()
-        self._waiting = asyncio.current_task()
+        self._is_waiting = True
 
     def pass_on(self) -> None:
         """From here on nothing is waited for."""
-        self._waiting = None
+        self._is_waiting = False
 
     def pause(self) -> None:
         if self._until is not None:
@@ -183,9 +185,9 @@ class Deadline:
 
     def _expire(self) -> None:
         self._is_over = True
-        if self._waiting is not None and not self._waiting.cancelling():
-            self._cancelled = self._waiting
-            self._waiting.cancel()
+        if self._is_waiting and self._task is not None and not self._task.cancelling():
+            self._cancelled = self._task
+            self._task.cancel()
 
     def _timeout_error(self) -> TimedOut:
         return TimedOut(f"there was no complete answer within {self._seconds:g} s")

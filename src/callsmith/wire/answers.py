@@ -107,9 +107,13 @@ class AnswerReader(ABC):
     def feed(self, sent: Json) -> list[ModelEvent]:
         """The events of what was sent in one piece. An error in its place is raised as a ModelError."""
         fields = Fields.of(sent, "")
-        if fields.get("error") is not None:
-            raise sent_error(fields.get("error"))
+        if (error := fields.data.get("error")) is not None:
+            raise sent_error(error)
         return self._read(fields)
+
+    def repeat_text(self, text: str) -> list[ModelEvent]:
+        """The events of what differs from the last piece, which was nothing but a text, in nothing but the text."""
+        return [Text(text)]
 
     @abstractmethod
     def _read(self, fields: Fields) -> list[ModelEvent]:

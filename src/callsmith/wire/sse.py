@@ -6,14 +6,13 @@ data: [DONE]
 
 """
 
-from dataclasses import dataclass
+from typing import NamedTuple
 
 DONE = "[DONE]"
 KEEP_ALIVE = b": keep-alive\n\n"  # a comment: every reader skips it, every proxy sees that the connection lives
 
 
-@dataclass(frozen=True, slots=True)
-class SseFrame:
+class SseFrame(NamedTuple):
     """One event: its data and, where the dialect uses them, its name."""
 
     data: str
@@ -35,25 +34,30 @@ class FrameReader:
 
     def feed(self, data: bytes) -> list[SseFrame]:
         """The frames that are complete with these bytes."""
-        first, *others = data.split(b"\n")
-        self._rest.append(first)
         frames: list[SseFrame] = []
-        for following in others:
-            frame = self._take(b"".join(self._rest).decode("utf-8", "replace").rstrip("\r"))
-            self._rest = [following]
-            if frame is not None:
-                frames.append(frame)
+        lines, line_break, rest = data.rpartition(b"\n")
+        if line_break:
+            if self._rest:
+                lines = b"".join((*self._rest, lines))
+                self._rest = []
+            for line in lines.decode("utf-8", "replace").split("\n"):
+                if line.endswith("\r"):
+                    line = line.rstrip("\r")
+                if line.startswith("data: "):
+                    self._data.append(line[6:])
+                elif line:
+                    self._take(line)
+                else:
+                    if self._data:
+                        frames.append(SseFrame("\n".join(self._data), self._event))
+                    self._data, self._event = [], ""
+        if rest:
+            self._rest.append(rest)
         return frames
 
-    def _take(self, line: str) -> SseFrame | None:
-        if not line:
-            frame = SseFrame("\n".join(self._data), self._event) if self._data else None
-            self._data, self._event = [], ""
-            return frame
+    def _take(self, line: str) -> None:
         name, _, value = line.partition(":")  # a comment has no name
-        value = value.removeprefix(" ")
         if name == "data":
-            self._data.append(value)
+            self._data.append(value.removeprefix(" "))
         elif name == "event":
-            self._event = value
-        return None
+            self._event = value.removeprefix(" ")

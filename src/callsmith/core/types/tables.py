@@ -47,16 +47,27 @@ class Table:
 
     separator: ClassVar[str] = "."
 
-    def __init__(self, data: Mapping[str, Json], path: str = "") -> None:
+    def __init__(self, data: Mapping[str, Json], path: "str | tuple[Table, str, int | None]" = "") -> None:
         self.data = data
-        self.path = path
+        self._path = path  # or what it is made of: few tables ever have to say where they are
+
+    @property
+    def path(self) -> str:
+        """Where this is, for an error message."""
+        if not isinstance(self._path, str):
+            parent, key, index = self._path
+            self._path = parent.at(key) if index is None else f"{parent.at(key)}.{index}"
+        return self._path
 
     @classmethod
-    def of(cls, value: Json, path: str) -> Self:
+    def of(cls, value: Json, path: "str | tuple[Table, str, int | None]") -> Self:
         """The object at this path, or an error that it is none."""
-        if not isinstance(value, dict | Mapping):  # a dict is known as one at once, a Mapping after a search
-            raise UsageError(f"{path or 'the body'}: expected an object, got {kind(value)}", field=path or None)
-        return cls(cast(Mapping[str, Json], value), path)
+        # A dict is known as one at once, a Mapping after a search.
+        table = cls(cast(Mapping[str, Json], value), path)
+        if not isinstance(value, dict) and not isinstance(value, Mapping):
+            where = table.path
+            raise UsageError(f"{where or 'the body'}: expected an object, got {kind(value)}", field=where or None)
+        return table
 
     def check_keys(self, known: Iterable[str]) -> Self:
         """The table itself, or an error that it has a key that is not known."""
@@ -119,19 +130,19 @@ class Table:
         return float(value)
 
     def object(self, key: str) -> Self | None:
-        value = self.get(key)
-        return None if value is None else self.of(value, self.at(key))
+        value = self.data.get(key)
+        return None if value is None else self.of(value, (self, key, None))
 
     def required_object(self, key: str) -> Self:
-        return self.of(self.get(key), self.at(key))
+        return self.of(self.data.get(key), (self, key, None))
 
     def array(self, key: str) -> list[Json] | None:
         return self._read_typed(key, cast(type[list[Json]], list))
 
     def objects(self, key: str) -> Iterator[Self]:
         """The objects of an array."""
-        for index, value in enumerate(self.array(key) or ()):
-            yield self.of(value, f"{self.at(key)}.{index}")
+        values = self.array(key)
+        return (self.of(value, (self, key, index)) for index, value in enumerate(values)) if values else iter(())
 
     def texts(self, key: str) -> tuple[str, ...]:
         """The strings of an array; one string alone counts as an array of one."""
@@ -144,7 +155,7 @@ class Table:
         return tuple(value or ())
 
     def _read_typed(self, key: str, wanted: type[T]) -> T | None:
-        value = self.get(key)
+        value = self.data.get(key)
         if value is not None and not isinstance(value, wanted):
             raise self.error(key, f"expected {_KINDS[wanted]}, got {kind(value)}")
         return value

@@ -14,7 +14,7 @@ import asyncio
 import json
 import random
 import re
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -24,9 +24,9 @@ from weakref import WeakKeyDictionary
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError, shorten
 from callsmith.core.values import Json
 from callsmith.engines.lru import LRU
+from callsmith.engines.upstream.body import ResponseBody
 from callsmith.engines.upstream.errors import (
     NO_API,
-    BrokeOff,
     NotReached,
     explanation,
     load_aiohttp,
@@ -43,7 +43,6 @@ T = TypeVar("T")
 
 _MOST_BODY: Final = 64 * 1024 * 1024  # bytes of an answer that is not streamed
 _LONGEST_LINE: Final = 16 * 1024 * 1024  # bytes without a line break in a stream
-_PIECE: Final = 4 * 1024  # bytes of an answer that are read at once, and a millisecond's work
 _PROBE_SECONDS: Final = 5.0  # that a server may take to say that it is up again
 # The names by which routers know a session: vllm-router, SGLang's model gateway, Dynamo. llm-d answers with a token of its own.
 _SESSION_HEADERS: Final = ("x-session-id", "x-smg-routing-key", "x-dynamo-session-id")
@@ -127,11 +126,13 @@ class Upstream:
         """
         async with self._answer("POST", path, body, session, tried) as response:
             line = 0
-            async for data in self._read(response):
-                line = line + len(data) if b"\n" not in data else len(data) - data.rindex(b"\n")
-                if line > _LONGEST_LINE:
-                    raise ModelError(f"{server_of(response)} sends a line without an end", hint="Ask its operator.")
-                yield data
+            with ResponseBody(response, self.retry_policy.silence) as pieces:
+                while data := await pieces.read():
+                    end = data.rfind(b"\n")
+                    line = line + len(data) if end < 0 else len(data) - end
+                    if line > _LONGEST_LINE:
+                        raise ModelError(f"{server_of(response)} sends a line without an end", hint="Ask its operator.")
+                    yield data
 
     def wait_for(self, ask: Callable[[], Coroutine[Any, Any, T]]) -> T:
         """What this function asks of the upstream, in an event loop of its own: for the moment when things are opened and no
@@ -304,30 +305,14 @@ class Upstream:
     async def _json(self, response: "aiohttp.ClientResponse") -> Json:
         parts: list[bytes] = []
         size = 0
-        async for data in self._read(response):
-            parts.append(data)
-            size += len(data)
-            if size > _MOST_BODY:
-                raise ModelError(f"{server_of(response)} answers with more than {_MOST_BODY:,} bytes")
+        with ResponseBody(response, self.retry_policy.silence) as pieces:
+            while data := await pieces.read():
+                parts.append(data)
+                size += len(data)
+                if size > _MOST_BODY:
+                    raise ModelError(f"{server_of(response)} answers with more than {_MOST_BODY:,} bytes")
         text = b"".join(parts).decode("utf-8", "replace")
         try:
             return json.loads(text)
         except (ValueError, RecursionError) as error:
             raise ModelError(f"{server_of(response)} answers with what is no JSON: {explanation(text)}", hint=NO_API) from error
-
-    async def _read(self, response: "aiohttp.ClientResponse") -> AsyncIterator[bytes]:
-        """The body, as it comes."""
-        aiohttp = load_aiohttp()
-        while True:
-            try:
-                async with asyncio.timeout(self.retry_policy.silence):
-                    data = await response.content.read(_PIECE)
-            except TimeoutError as error:
-                raise TimedOut(f"{server_of(response)} has sent nothing for {self.retry_policy.silence:g} s") from error
-            except (aiohttp.ClientError, OSError) as error:
-                raise BrokeOff(server_of(response), reason_of(error)) from error
-            if not data:
-                return
-            yield data
-            if len(data) == _PIECE:  # there is more already: others have their turn first
-                await asyncio.sleep(0)

@@ -68,18 +68,15 @@ class AnswerNormalizer:
     def filter(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
         for event in events:
             match event:
+                case Text() | Thought() if not (self.calls or self._open or self.is_cut or self._talks_on):
+                    (self._texts if isinstance(event, Text) else self.thoughts).append(event.text)
+                    yield event
                 case Stopped():
                     yield replace(event, reason=self.stop_reason(event.reason))
                 case _ if self.is_complete:
                     continue
-                case Text(text) | Thought(text) if self.calls or self._open:
+                case Text(text) | Thought(text):
                     self._talks_on = not self._reads_on and is_talk(text)
-                case Text(text):
-                    self._texts.append(text)
-                    yield event
-                case Thought(text):
-                    self.thoughts.append(text)
-                    yield event
                 case CallStarted() | CallArguments() | CallReady() | Unreadable():
                     yield from self._filter_call(event)
                 case _:

@@ -135,10 +135,10 @@ class UpstreamCalls:
         """The events that come of these."""
         for event in events:
             match event:
-                case Text(text, ()) if self._text is not None:
-                    yield from self._keep_calls(self._text.feed(text))
+                case Text() if self._text is not None and not event.logprobs:
+                    yield from self._keep_calls(self._text.feed(event.text))
                 case Text() | Thought():
-                    yield from self._keep_calls([event])
+                    yield from self._keep_calls([event]) if self._from_text else (event,)
                 case Started():
                     yield event
                 case Stopped():

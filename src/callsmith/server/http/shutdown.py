@@ -7,7 +7,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from callsmith.core.errors import Unavailable
 from callsmith.server.http.errors import dialect_of
-from callsmith.server.http.streams import encode
+from callsmith.server.http.streams import DIRECT_SEND, encode
 
 DISCONNECTED = 499  # the status with which the application answers a client that has disconnected
 DRAINING = "callsmith.draining"  # in a scope: an event that is set once the server is shutting down
@@ -41,6 +41,7 @@ class GracefulShutdown:
             await self._app(scope, receive, send)
             return
         request = _StoppableRequest(scope, receive, send, self._stop)
+        scope[DIRECT_SEND] = request.send
         await self._app(scope, request.receive, request.send)
         await request.finish()
 

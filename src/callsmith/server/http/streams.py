@@ -6,7 +6,7 @@ Most events of a stream are pieces of text, and successive ones differ in nothin
 import asyncio
 import logging
 from collections.abc import AsyncIterator, Callable, Coroutine, Iterable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import aclosing, suppress
 from typing import Any, Final, Generic, TypeVar, cast
 from uuid import uuid4
 
@@ -19,6 +19,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
 from callsmith.core.events import Text
 from callsmith.core.values import Json
+from callsmith.server.http.ready import ReadyItems
 from callsmith.wire.sse import KEEP_ALIVE, write_frame
 
 T = TypeVar("T")
@@ -28,6 +29,8 @@ _log = logging.getLogger(__name__)
 E = TypeVar("E")
 
 _PART: Final = 5_000  # values that are encoded at once
+# In a scope: what sends a piece of a body that has begun. The middleware of the application cares for beginnings alone.
+DIRECT_SEND: Final = "callsmith.direct_send"
 encode = msgspec.json.Encoder().encode
 
 
@@ -81,11 +84,12 @@ class EventStream(Response):
         self._stalled = stalled
         self._sending = 0
         self._begun = False
+        self._direct: Send | None = None
         self._clock = asyncio.get_running_loop().time
         self._latest = 0.0
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        self._latest = self._clock()
+        self._latest, self._direct = self._clock(), scope.get(DIRECT_SEND)
         sending = asyncio.create_task(self._send_frames(send))
         leaving, ticking = asyncio.create_task(_wait_for_disconnect(receive)), asyncio.create_task(self._tick(send))
         try:
@@ -106,9 +110,9 @@ class EventStream(Response):
             await cancel_all(sending, leaving, ticking)
 
     async def _send_frames(self, send: Send) -> None:
-        async with closing(self._frames) as frames:
-            async for frame in frames:
-                await self._send(send, frame)
+        async with aclosing(ReadyItems(self._frames)) as ready:
+            while frames := await ready.take():
+                await self._send(send, b"".join(frames))
 
     async def _tick(self, send: Send) -> None:
         """Send keep-alives; returns when the client has stopped to read."""
@@ -130,7 +134,7 @@ class EventStream(Response):
             if not self._begun:
                 self._begun = True
                 await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
-            await send({"type": "http.response.body", "body": body, "more_body": True})
+            await (self._direct or send)({"type": "http.response.body", "body": body, "more_body": True})
         finally:
             self._sending -= 1
 

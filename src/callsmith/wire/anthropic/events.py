@@ -257,6 +257,7 @@ class EventReader(AnswerReader):
         self._matched = ""
         self._blocks: dict[int, dict[str, Json]] = {}  # as they began
         self._pieces: dict[tuple[int, str], list[str]] = {}  # what was added to them, by number and key
+        self._latest: list[str] = []  # those of the last delta
 
     @property
     def signed(self) -> Json:
@@ -289,6 +290,10 @@ class EventReader(AnswerReader):
                 pass  # ping, and whatever is added
         return []
 
+    def repeat_text(self, text: str) -> list[ModelEvent]:
+        self._latest.append(text)
+        return super().repeat_text(text)
+
     def close(self) -> list[ModelEvent]:
         usage = read_usage(Fields(self._counts, "usage"))
         return [*self._calls.cut_off(), Stopped(self._reason or "stop", usage, self._report, self._matched)]
@@ -312,7 +317,8 @@ class EventReader(AnswerReader):
     def _read_delta(self, number: int, delta: Fields) -> list[ModelEvent]:
         for key in ("text", "thinking", "signature", "partial_json"):
             if piece := delta.text(key):
-                self._pieces.setdefault((number, key), []).append(piece)
+                self._latest = self._pieces.setdefault((number, key), [])
+                self._latest.append(piece)
         events = self._calls.add(number, delta.text("partial_json") or "")
         return [*events, *_said(delta.text("text"), delta.text("thinking"))]
 

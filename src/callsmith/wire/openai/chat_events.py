@@ -189,8 +189,7 @@ class EventReader(AnswerReader):
         return self._signed.whole()
 
     def _read(self, fields: Fields) -> list[ModelEvent]:
-        usage = fields.object("usage")
-        if usage is not None:
+        if (usage := fields.object("usage")) is not None:
             self._usage = read_usage(usage)
         self._report = read_report(fields) or self._report
         events: list[ModelEvent] = []
@@ -216,8 +215,7 @@ class EventReader(AnswerReader):
         for call in delta.objects("tool_calls"):
             events += self._read_call(call.integer("index"), call.text("id") or "", call.object("function") or call)
             self._signed.add_call(call)
-        deprecated = delta.object("function_call")
-        if deprecated is not None:
+        if (deprecated := delta.object("function_call")) is not None:
             events += self._read_call(0, "", deprecated)
         return events
 

@@ -3,10 +3,10 @@
 import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import cast
+from typing import Final, cast
 
-from callsmith.core.errors import ModelError, UnknownName, UsageError, shorten
-from callsmith.core.events import ModelEvent
+from callsmith.core.errors import CallsmithError, ModelError, UnknownName, UsageError, shorten
+from callsmith.core.events import ModelEvent, Text
 from callsmith.core.values import Json, Request
 from callsmith.wire.answers import AnswerReader
 from callsmith.wire.anthropic import events as anthropic_events
@@ -18,7 +18,14 @@ from callsmith.wire.signed import Signed
 from callsmith.wire.sse import DONE, FrameReader
 from callsmith.wire.upstream.quirks import Quirks, spell_chat
 
+try:  # several times as fast as the standard library, which takes what this one does not
+    from msgspec.json import decode as _decode
+except ImportError:
+    _decode = json.loads
+
 _LONGEST_WHOLE = 64 * 1024 * 1024  # bytes of an answer that is not streamed
+_MOST_VAIN: Final = 3  # times that a frame is learned in vain
+_OTHER: Final = "\N{OBJECT REPLACEMENT CHARACTER}"  # takes the place of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +146,7 @@ class AnswerDecoder:
         self._is_whole: bool | None = None if not dialect.is_lines else False
         self._is_marked = False  # whether the mark of the end has come
         self._dialect = dialect
+        self._repeated = RepeatedText(dialect.reader)
 
     @property
     def has_ended(self) -> bool:
@@ -165,7 +173,10 @@ class AnswerDecoder:
             if self._size > _LONGEST_WHOLE:
                 raise ModelError(f"the upstream answers with more than {_LONGEST_WHOLE:,} bytes")
             return []
-        return [event for text in self._texts(data) for event in self._read(text)]
+        events: list[ModelEvent] = []
+        for text in self._lines(data) if self._is_lines else [frame.data for frame in self._frames.feed(data)]:
+            events += self._read(text)
+        return events
 
     def close(self) -> list[ModelEvent]:
         rest = b"".join(self._rest).decode("utf-8", "replace").strip()
@@ -173,9 +184,7 @@ class AnswerDecoder:
         events = [event for text in last for event in self._read(text)]
         return [*events, *self._reader.close()]
 
-    def _texts(self, data: bytes) -> list[str]:
-        if not self._is_lines:
-            return [frame.data for frame in self._frames.feed(data)]
+    def _lines(self, data: bytes) -> list[str]:
         first, *others = data.split(b"\n")
         self._rest.append(first)
         lines: list[str] = []
@@ -185,20 +194,66 @@ class AnswerDecoder:
         return [line for line in lines if line]
 
     def _read(self, text: str) -> list[ModelEvent]:
+        if said := self._repeated.match(text):
+            return self._reader.repeat_text(said)
         if text.strip() == DONE:
             self._is_marked = self._reader.has_ended = True
             return []
         try:
-            return self._reader.feed(_load(text))
+            events = self._reader.feed(_load(text))
+            self._repeated.learn(text, events)
+            return events
         except (ValueError, RecursionError) as error:
             raise ModelError(f"the upstream sends what is no JSON: {shorten(text)!r}", retryable=True) from error
         except UsageError as error:
             raise ModelError(f"the upstream's answer cannot be read: {error}") from error
 
 
+class RepeatedText:
+    """Reads the frames of an answer that differ from the one before in nothing but a piece of text, as most do: what stands
+    around the text is compared, and only the text is read.
+
+    Where it stands is found by having a reader of its own read the frame with another text in its place. An answer whose frames
+    all differ in something else, such as a number, is not tried again and again.
+    """
+
+    def __init__(self, reader: Callable[[], AnswerReader]) -> None:
+        self._reader = reader
+        self._before = self._behind = ""
+        self._vain = 0  # how often it was learned, and no frame was like it
+
+    def match(self, frame: str) -> str:
+        """The text of a frame that is like the last one; empty if it is not like it."""
+        before, behind = self._before, self._behind
+        if not before or not frame.startswith(before) or not frame.endswith(behind):
+            return ""
+        try:
+            text = _decode(frame[len(before) : -len(behind)])
+        except (ValueError, RecursionError):
+            return ""
+        if not isinstance(text, str):
+            return ""
+        self._vain = 0
+        return text
+
+    def learn(self, frame: str, events: list[ModelEvent]) -> None:
+        """Take this frame as the last one, of which these events have come."""
+        self._before = ""
+        if len(events) != 1 or not isinstance(said := events[0], Text) or said.logprobs or self._vain >= _MOST_VAIN:
+            return
+        self._vain += 1
+        before, _, behind = frame.partition(json.dumps(said.text, ensure_ascii=frame.isascii()))
+        try:
+            if before and behind and self._reader().feed(_load(f'{before}"{_OTHER}"{behind}')) == [Text(_OTHER)]:
+                self._before, self._behind = before, behind
+        except (ValueError, RecursionError, CallsmithError):
+            pass  # it stood for something else
+
+
 def _load(text: str) -> Json:
     """The JSON of a text, in which half a surrogate pair is replaced: it is no text that could be sent on."""
-    if "\\ud" not in text and "\\uD" not in text:
-        return json.loads(text)
-    plain = json.dumps(json.loads(text), ensure_ascii=False)
-    return json.loads(plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
+    try:
+        return _decode(text)
+    except ValueError:
+        plain = json.dumps(json.loads(text), ensure_ascii=False)
+        return json.loads(plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
