@@ -181,10 +181,10 @@ def read_fields(monkeypatch: pytest.MonkeyPatch) -> set[tuple[str, str]]:
             names.add((re.sub(r"\b\d+\b", "*", self.path), key))
             return super().get(key, default)
 
-    def recorded(self: Fields, data: Any, path: str = "") -> None:
+    def recorded(self: Fields, data: Any, path: Any = "") -> None:
         wrapped = RecordedData(data)
-        wrapped.path = path
         init(self, wrapped, path)
+        wrapped.path = self.path
 
     def refused(self: RequestFields) -> None:
         names.update((self.path, name) for name in self.refused)

@@ -1,12 +1,11 @@
 """The dialects in which other servers are asked: where a request goes, its body, and the reader of its answer."""
 
-import json
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, cast
+from typing import cast
 
-from callsmith.core.errors import CallsmithError, ModelError, UnknownName, UsageError, shorten
-from callsmith.core.events import ModelEvent, Text
+from callsmith.core.errors import ModelError, UnknownName, UsageError, shorten
+from callsmith.core.events import ModelEvent
 from callsmith.core.values import Json, Request
 from callsmith.wire.answers import AnswerReader
 from callsmith.wire.anthropic import events as anthropic_events
@@ -16,16 +15,10 @@ from callsmith.wire.ollama import requests as ollama
 from callsmith.wire.openai import chat, chat_events, responses, responses_events
 from callsmith.wire.signed import Signed
 from callsmith.wire.sse import DONE, FrameReader
+from callsmith.wire.upstream.frames import RepeatedText, load_json
 from callsmith.wire.upstream.quirks import Quirks, spell_chat
 
-try:  # several times as fast as the standard library, which takes what this one does not
-    from msgspec.json import decode as _decode
-except ImportError:
-    _decode = json.loads
-
 _LONGEST_WHOLE = 64 * 1024 * 1024  # bytes of an answer that is not streamed
-_MOST_VAIN: Final = 3  # times that a frame is learned in vain
-_OTHER: Final = "\N{OBJECT REPLACEMENT CHARACTER}"  # takes the place of a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,60 +193,10 @@ class AnswerDecoder:
             self._is_marked = self._reader.has_ended = True
             return []
         try:
-            events = self._reader.feed(_load(text))
+            events = self._reader.feed(load_json(text))
             self._repeated.learn(text, events)
             return events
         except (ValueError, RecursionError) as error:
             raise ModelError(f"the upstream sends what is no JSON: {shorten(text)!r}", retryable=True) from error
         except UsageError as error:
             raise ModelError(f"the upstream's answer cannot be read: {error}") from error
-
-
-class RepeatedText:
-    """Reads the frames of an answer that differ from the one before in nothing but a piece of text, as most do: what stands
-    around the text is compared, and only the text is read.
-
-    Where it stands is found by having a reader of its own read the frame with another text in its place. An answer whose frames
-    all differ in something else, such as a number, is not tried again and again.
-    """
-
-    def __init__(self, reader: Callable[[], AnswerReader]) -> None:
-        self._reader = reader
-        self._before = self._behind = ""
-        self._vain = 0  # how often it was learned, and no frame was like it
-
-    def match(self, frame: str) -> str:
-        """The text of a frame that is like the last one; empty if it is not like it."""
-        before, behind = self._before, self._behind
-        if not before or not frame.startswith(before) or not frame.endswith(behind):
-            return ""
-        try:
-            text = _decode(frame[len(before) : -len(behind)])
-        except (ValueError, RecursionError):
-            return ""
-        if not isinstance(text, str):
-            return ""
-        self._vain = 0
-        return text
-
-    def learn(self, frame: str, events: list[ModelEvent]) -> None:
-        """Take this frame as the last one, of which these events have come."""
-        self._before = ""
-        if len(events) != 1 or not isinstance(said := events[0], Text) or said.logprobs or self._vain >= _MOST_VAIN:
-            return
-        self._vain += 1
-        before, _, behind = frame.partition(json.dumps(said.text, ensure_ascii=frame.isascii()))
-        try:
-            if before and behind and self._reader().feed(_load(f'{before}"{_OTHER}"{behind}')) == [Text(_OTHER)]:
-                self._before, self._behind = before, behind
-        except (ValueError, RecursionError, CallsmithError):
-            pass  # it stood for something else
-
-
-def _load(text: str) -> Json:
-    """The JSON of a text, in which half a surrogate pair is replaced: it is no text that could be sent on."""
-    try:
-        return _decode(text)
-    except ValueError:
-        plain = json.dumps(json.loads(text), ensure_ascii=False)
-        return json.loads(plain.encode("utf-16", "surrogatepass").decode("utf-16", "replace"))
