@@ -17,7 +17,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import bus, gateway, loop, reader, server
+from benchmarks import bus, gateway, loop, reader, relay, server
 from benchmarks.table import show
 from callsmith.bus.opening import open_bus
 from callsmith.core.schema import validate
@@ -171,6 +171,15 @@ def through_gateway() -> float:
         return asyncio.run(times(ours)) / asyncio.run(times(upstream))
 
 
+def relayed_token() -> float:
+    """A token through our gateway, beside one through a bare relay."""
+    with ExitStack() as stack:
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        ways = relay.ways(stack, folder, ("chat completions",))
+        costs = {name: relay.cost(spent)[0].all for name, spent in asyncio.run(relay.rounds(ways, 1)).items()}
+        return costs["chat completions"] / costs[relay.BARE]
+
+
 def bus_call() -> float:
     """A call within the process, beside checking both schemas and calling the function."""
     here = open_bus("local")
@@ -218,6 +227,7 @@ CHECKS = (
     Check("masks and sampling ÷ a step of a small model", choosing, 0.03, 0.3),
     Check("the loop, a call ÷ by hand", loop_beside_hand, 19, 190),
     Check("a streamed chunk, what the application adds ÷ the model alone", streamed_chunk, 0.6, 6),
-    Check("an answer through the gateway ÷ directly", through_gateway, 75, 700),
+    Check("an answer through the gateway ÷ directly", through_gateway, 30, 75),
+    Check("a token through the gateway ÷ a bare relay", relayed_token, 1.5, 2.5),
     Check("a call by the bus ÷ checked by hand", bus_call, 36, 360),
 )

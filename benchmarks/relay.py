@@ -3,12 +3,16 @@
 The server sends one token at a time to each of many streams, some twenty times a second, as one does that decodes in batches; so
 what is read, understood and sent on is counted token by token. Short and long answers are measured: what the long ones cost more
 is the tokens', the rest the request's. From that follows how many gateways carry how many tokens a second.
+
+Beside it, in turn, a bare relay is measured: the same HTTP libraries, each chunk parsed as JSON and passed on as it came. It knows
+no keys, no dialects, no limits and no deadlines.
 """
 
 import asyncio
 import json
 import sys
 import tempfile
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil
@@ -16,12 +20,15 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.gateway import KEY, callsmith, cpu_times, running
-from benchmarks.table import show
+from benchmarks.measure import compare
+from benchmarks.table import goal, show
 
 SHORT, LONG = 10, 110  # tokens of an answer
 STREAMS = 64
 ROUNDS = 3
 BUSY = 0.6  # of a core, at most
+MOST_MICROS, MOST_TIMES = 40, 2  # the goals: of a token, and beside the bare relay
+BARE = "a bare relay"
 RATES = (10_000, 100_000, 1_000_000, 10_000_000)  # tokens a second
 CITY: Any = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL: Any = {"name": "weather", "description": "The weather.", "parameters": CITY}
@@ -35,6 +42,34 @@ WAYS: dict[str, tuple[str, dict[str, Any]]] = {
     "responses": ("/v1/responses", {"input": "Tell me the numbers.", "store": False}),
     "messages": ("/v1/messages", {"messages": HI}),
 }
+
+_RELAY = r"""
+import json, sys
+import aiohttp, uvicorn
+session = None
+async def app(scope, receive, send):
+    global session
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body, more = body + message["body"], message.get("more_body")
+    json.loads(body)
+    session = session or aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0))
+    async with session.post(sys.argv[1], data=body, headers={"content-type": "application/json"}) as response:
+        headers = [(b"content-type", b"text/event-stream")]
+        await send({"type": "http.response.start", "status": response.status, "headers": headers})
+        rest = b""
+        async for data in response.content.iter_any():
+            *events, rest = (rest + data).split(b"\n\n")
+            for event in events:
+                if event != b"data: [DONE]":
+                    json.loads(event[6:])
+            if events:
+                await send({"type": "http.response.body", "body": b"\n\n".join(events) + b"\n\n", "more_body": True})
+    await send({"type": "http.response.body", "body": b""})
+fast = {"loop": "uvloop", "http": "httptools"} if sys.platform != "win32" else {}
+uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error", access_log=False, lifespan="off", **fast)
+"""
 
 _UPSTREAM = r"""
 import asyncio, json, sys
@@ -99,26 +134,49 @@ class Spent:
 def main(model: str) -> None:
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        upstream = stack.enter_context(running([sys.executable, "-c", _UPSTREAM, "PORT"]))
-        gateway = stack.enter_context(running(callsmith(upstream, folder)))
-        costs = {name: asyncio.run(_cost(gateway, *way)) for name, way in WAYS.items()}
+        spent = asyncio.run(rounds(ways(stack, folder, WAYS)))
     heads = ("", "µs a token", "of it our own", "the kernel's", "ms a request")
+    costs = {name: cost(taken) for name, taken in spent.items()}
     rows = [(name, *_micros(token), 1e3 * request) for name, (token, request) in costs.items()]
     show(f"CPU of a gateway, {STREAMS} streams at once of {SHORT} and {LONG} tokens, best of {ROUNDS}", heads, rows)
-    dearest = max(token.all for token, _ in costs.values())
+    micros = {name: [_micros(cost([one])[0])[0] for one in taken] for name, taken in spent.items()}
+    for name in WAYS:
+        compare(f"a token, {name}", "µs", micros[name], BARE, micros[BARE], goal=1 / MOST_TIMES)
+    goal("µs a token of chat completions", 1e6 * costs["chat completions"][0].all, MOST_MICROS)
+    dearest = max(token.all for name, (token, _) in costs.items() if name != BARE)
     print(f"\n  a gateway at {BUSY:.0%} of a core: {BUSY / dearest:,.0f} tokens a second at {dearest * 1e6:.0f} µs each")
     needed = [(f"{rate:,}", ceil(rate * dearest / BUSY)) for rate in RATES]
     show("gateways, for the tokens alone", ("tokens a second", "gateways"), needed)
+
+
+def ways(stack: ExitStack, folder: Path, names: Iterable[str]) -> dict[str, tuple[int, str, dict[str, Any]]]:
+    """The bare relay and our gateway, running: where they are asked, and for what."""
+    upstream = stack.enter_context(running([sys.executable, "-c", _UPSTREAM, "PORT"]))
+    gateway = stack.enter_context(running(callsmith(upstream, folder)))
+    relay = [sys.executable, "-c", _RELAY, f"http://127.0.0.1:{upstream}/v1/chat/completions", "PORT"]
+    bare = stack.enter_context(running(relay))
+    return {BARE: (bare, *WAYS["chat completions"])} | {name: (gateway, *WAYS[name]) for name in names}
 
 
 def _micros(spent: Spent) -> tuple[float, float, float]:
     return 1e6 * spent.all, 1e6 * spent.own, 1e6 * spent.kernel
 
 
-async def _cost(port: int, path: str, body: dict[str, Any]) -> tuple[Spent, float]:
-    """What a token costs, and what a request costs besides its tokens, in seconds."""
-    await _ask_all(port, path, body, SHORT)  # warm
-    rounds = [[await _ask_all(port, path, body, tokens) for tokens in (SHORT, LONG)] for _ in range(ROUNDS)]
+async def rounds(
+    ways: Mapping[str, tuple[int, str, dict[str, Any]]], times: int = ROUNDS
+) -> dict[str, list[tuple[Spent, Spent]]]:
+    """What short and long answers cost each way, round after round, in turn."""
+    spent: dict[str, list[tuple[Spent, Spent]]] = {name: [] for name in ways}
+    for way in ways.values():
+        await _ask_all(*way, SHORT)  # warm
+    for _ in range(times):
+        for name, way in ways.items():
+            spent[name].append((await _ask_all(*way, SHORT), await _ask_all(*way, LONG)))
+    return spent
+
+
+def cost(rounds: Sequence[tuple[Spent, Spent]]) -> tuple[Spent, float]:
+    """What a token costs, and what a request costs besides its tokens, in seconds: by the best of the rounds."""
     short, long = (min(spent, key=lambda cost: cost.all) for spent in zip(*rounds, strict=True))
     token = (long - short) / (LONG - SHORT)
     return token, short.all - SHORT * token.all
