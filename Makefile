@@ -301,9 +301,10 @@ bench-guard: $(STAMP) ## see whether something has become many times slower, by 
 
 # In a folder that only the benchmarks look into. On Linux PyTorch's own index has builds without CUDA. Of vLLM and SGLang only the modules
 # that read calls are used: what their engines need is not installed; both have
-# wheels for Linux only, on x86-64 and ARM. The suite of JSON Schemas is in the source of the package jsonschema, those in use
+# wheels for Linux only, on x86-64 and ARM. SMG and TensorZero are gateways in Rust: one brings its server, the other starts it in a
+# process of Python. The suite of JSON Schemas is in the source of the package jsonschema, those in use
 # with files of theirs in that of check-jsonschema.
-rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: xgrammar, readers of vLLM and SGLang, LangChain, pydantic-ai, LiteLLM, a suite of JSON Schemas
+rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: xgrammar, readers of vLLM and SGLang, LangChain, pydantic-ai, LiteLLM, SMG, TensorZero, a suite of JSON Schemas
 	$(VERSIONS) > $(VENV)/versions.txt
 	$(RIVALS) --extra-index-url https://download.pytorch.org/whl/cpu -c $(VENV)/versions.txt xgrammar torch==2.13.0
 	$(RIVALS) -c $(VENV)/versions.txt ijson msgspec openai-harmony orjson partial-json-parser psutil pybase64 'pydantic-extra-types[pycountry]' pyzmq tiktoken
@@ -320,6 +321,8 @@ rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: x
 		check_jsonschema-0.39.0/src/check_jsonschema/builtin_schemas/vendor
 	tar xzf .venv-rivals/source/check_jsonschema-0.39.0.tar.gz --strip-components 4 -C .venv-rivals/schemas-in-use/files \
 		check_jsonschema-0.39.0/tests/example-files/hooks
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --target .venv-rivals-gw \
+		smg==1.13.0 tensorzero==2026.6.0
 	test -x .venv-litellm/bin/python || $(PYTHON) -m venv .venv-litellm
 	.venv-litellm/bin/python -m pip install --quiet --disable-pip-version-check --upgrade 'litellm[proxy]'
 
@@ -339,7 +342,7 @@ lock: $(STAMP) ## pin the newest versions that pyproject.toml allows; the framew
 		echo "# download: about $$(du -sm $$wheels | cut -f1) MB" >> requirements.lock; rm -rf $$wheels
 
 clean: ## remove .venv and everything that was made
-	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(BROWSER) $(BROWSER_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(DOCS) $(TEMPLATES) .venv-rivals .venv-litellm .venv-wheel build dist site .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(CLIENTS) $(NODE) $(SUITE_NODE) $(MCP) $(MCP_NODE) $(BROWSER) $(BROWSER_NODE) $(VLLM) $(SGLANG) $(TORCH) $(ROUTERS) $(DOCS) $(TEMPLATES) .venv-rivals .venv-rivals-gw .venv-litellm .venv-wheel build dist site .pytest_cache .ruff_cache .hypothesis
 	find src tests -name __pycache__ -type d -prune -exec rm -rf {} +
 
 help: ## this list

@@ -4,8 +4,8 @@ The server sends one token at a time to each of many streams, some twenty times 
 what is read, understood and sent on is counted token by token. Short and long answers are measured: what the long ones cost more
 is the tokens', the rest the request's. From that follows how many gateways carry how many tokens a second.
 
-Beside it, in turn, a bare relay is measured: the same HTTP libraries, each chunk parsed as JSON and passed on as it came. It knows
-no keys, no dialects, no limits and no deadlines.
+Beside it, in turn, a bare relay is measured: the same HTTP libraries, each chunk parsed as JSON and passed on as it came. It
+knows no keys, no dialects, no limits and no deadlines.
 """
 
 import asyncio

@@ -60,7 +60,9 @@ class TextCalls:
         """The events that a piece of text completes."""
         if self._reader is None:
             self._reader = Reader(self._format, self._tools, recover=self._recover)
-        return list(self._release(self._reader.feed(text)))
+        events = self._reader.feed(text)
+        is_talk_alone = self._held is None and len(events) == 1 and isinstance(events[0], Text)
+        return events if is_talk_alone else list(self._release(events))
 
     def close(self) -> list[ModelEvent]:
         """The last events of the text so far. What comes after is read anew, as behind a call that came as one."""
@@ -251,14 +253,13 @@ class UpstreamAnswer:
 
     def feed(self, data: bytes) -> Iterable[ModelEvent]:
         """The events that these bytes complete."""
-        url, seconds = self._upstream.url, self._upstream.retry_policy.begin
         self._size += len(data)
         if self._size > _MOST_BYTES:
-            raise ModelError(f"the answer of {url} does not end: it has more than {_MOST_BYTES:,} bytes")
-        if events := self._decoder.feed(data):
-            self._heard = time.monotonic()
-        elif time.monotonic() - self._heard > seconds:
-            raise TimedOut(f"{url} keeps the connection open, but has said nothing for {seconds:g} s")
+            raise ModelError(f"the answer of {self._upstream.url} does not end: it has more than {_MOST_BYTES:,} bytes")
+        now, events = time.monotonic(), self._decoder.feed(data)
+        if not events and now - self._heard > (seconds := self._upstream.retry_policy.begin):
+            raise TimedOut(f"{self._upstream.url} keeps the connection open, but has said nothing for {seconds:g} s")
+        self._heard = now if events else self._heard
         return pass_through(self._stages, events)
 
     def close(self) -> Iterable[ModelEvent]:

@@ -24,7 +24,8 @@ class GracefulShutdown:
     def __init__(self, app: ASGIApp) -> None:
         self._app = app
         self._leaving = asyncio.Event()
-        self._stop = asyncio.Event()
+        self._requests: set[_StoppableRequest] = set()
+        self._is_stopped = False
 
     def drain(self) -> None:
         """Report from now on that the server is not ready."""
@@ -33,27 +34,34 @@ class GracefulShutdown:
     def stop(self) -> None:
         """End all answers."""
         self._leaving.set()
-        self._stop.set()
+        self._is_stopped = True
+        for request in self._requests:
+            request.stop()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         scope = {**scope, DRAINING: self._leaving}
         if scope["type"] != "http":  # a WebSocket ends itself, as soon as it has answered
             await self._app(scope, receive, send)
             return
-        request = _StoppableRequest(scope, receive, send, self._stop)
+        request = _StoppableRequest(scope, receive, send, is_stopped=self._is_stopped)
         scope[DIRECT_SEND] = request.send
-        await self._app(scope, request.receive, request.send)
+        self._requests.add(request)
+        try:
+            await self._app(scope, request.receive, request.send)
+        finally:
+            self._requests.discard(request)
         await request.finish()
 
 
 class _StoppableRequest:
     """One request and its response, which can be cut off by `stop`."""
 
-    def __init__(self, scope: Scope, receive: Receive, send: Send, stop: asyncio.Event) -> None:
+    def __init__(self, scope: Scope, receive: Receive, send: Send, *, is_stopped: bool) -> None:
         self._scope = scope
         self._receive = receive
         self._send = send
-        self._stop = stop
+        self._is_stopped = is_stopped
+        self._arriving: asyncio.Future[Message] | None = None
         self._begun = False
         self._kind = b""  # the content type of what has begun
         self._ended = False
@@ -61,17 +69,26 @@ class _StoppableRequest:
 
     async def receive(self) -> Message:
         """The next message of the client, or a disconnect once the server stops."""
-        arriving, stopping = asyncio.ensure_future(self._receive()), asyncio.ensure_future(self._stop.wait())
-        try:
-            await asyncio.wait({arriving, stopping}, return_when=asyncio.FIRST_COMPLETED)
-            return arriving.result() if arriving.done() else {"type": "http.disconnect"}
-        finally:
+        arriving = self._arriving = asyncio.ensure_future(self._receive())
+        if self._is_stopped:
             arriving.cancel()
-            stopping.cancel()
+        try:
+            return await arriving
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if not self._is_stopped or (task is not None and task.cancelling()):
+                raise
+            return {"type": "http.disconnect"}
+
+    def stop(self) -> None:
+        """Let the application find that its client has disconnected."""
+        self._is_stopped = True
+        if self._arriving is not None:
+            self._arriving.cancel()
 
     async def send(self, message: Message) -> None:
         if message["type"] == "http.response.start":
-            self._refused = self._stop.is_set() and message["status"] == DISCONNECTED
+            self._refused = self._is_stopped and message["status"] == DISCONNECTED
             self._begun = not self._refused
             self._kind = dict(message.get("headers", ())).get(b"content-type", b"")
         if self._refused:
@@ -81,7 +98,7 @@ class _StoppableRequest:
 
     async def finish(self) -> None:
         """Send the last frame or response, if the server stopped before the application had ended its own."""
-        if not self._stop.is_set() or self._ended:
+        if not self._is_stopped or self._ended:
             return
         dialect, error = dialect_of(Request(self._scope)), Unavailable("the server is shutting down", retryable=True)
         failure = dialect.write_error(error)
