@@ -127,9 +127,5 @@ def test_what_was_said_between_signed_thoughts_is_sent_back_whole() -> None:
 @pytest.mark.parametrize("text", [r'{"a": "\ud800"}', r'{"a": "\uD83D\uDE00"}', '{"a": NaN}', '{"a": 1e400}', '{"a": "é"}'])
 def test_the_standard_library_alone_reads_the_same(text: str, monkeypatch: pytest.MonkeyPatch) -> None:
     fast = repr(load_json(text))
-    monkeypatch.setattr(frames, "_decode", json.loads if "\\u" not in text else _refuse)
+    monkeypatch.setattr(frames, "_decode", frames._decode_alone)
     assert repr(load_json(text)) == fast
-
-
-def _refuse(text: str) -> Any:
-    raise ValueError
