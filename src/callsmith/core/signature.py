@@ -37,16 +37,19 @@ class Signature:
 
     def bind(self, arguments: Mapping[str, Json], injected: Any = None) -> BoundArguments | list[Complaint]:
         """Convert the arguments to the annotated types, or list what is wrong with them."""
-        from pydantic import ValidationError
+        from pydantic_core import ValidationError
 
         try:
-            values = self._model.model_validate(dict(arguments))
+            bound = self._model.model_validate(dict(arguments))
         except ValidationError as error:
             return [Complaint(pointer(item["loc"]), item["msg"]) for item in error.errors(include_url=False, include_input=False)]
-        keywords: dict[str, Any] = {name: getattr(values, field) for field, name in self._fields.items()}
-        keywords |= values.model_extra or {}
-        keywords |= dict.fromkeys(self._injected, injected)
-        return BoundArguments(tuple(keywords.pop(name) for name in self._positional), keywords)
+        values = vars(bound)
+        keywords = {name: values[field] for field, name in self._fields.items()}
+        if bound.model_extra:
+            keywords |= bound.model_extra
+        for name in self._injected:
+            keywords[name] = injected
+        return BoundArguments(tuple([keywords.pop(name) for name in self._positional]), keywords)
 
     def _model_of(
         self, function: Callable[..., Any], descriptions: Mapping[str, str], injected: type | None

@@ -12,13 +12,13 @@ from typing import TypeAlias, assert_never
 from callsmith.core.closing import closing
 from callsmith.core.errors import LimitReached, UnsupportedSchema
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, Notice, ToolEvent, ToolFinished, ToolProgress, ToolStarted
-from callsmith.core.failures import make_failure, unknown_tool
+from callsmith.core.failures import is_failure, make_failure, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
-from callsmith.runtime.results import log_raised, make_error_result, result_message, with_retries
+from callsmith.runtime.results import log_raised, make_error_result, pause_before_retry, reason_to_retry, result_message
 
 _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # for whoever sets up logging, as the server does; not for a terminal
@@ -53,12 +53,15 @@ class Limits:
     retries: int = 2
 
 
-STANDARD_LIMITS = Limits()
+STANDARD_LIMITS, NO_CONTEXT = Limits(), Context()
+
+
+_sorted_json = json.JSONEncoder(sort_keys=True, default=dict).encode
 
 
 def call_key(call: Call) -> CallKey:
     """What is the same of identical calls: the tool and the arguments."""
-    return call.name, json.dumps(call.arguments, sort_keys=True, default=dict)
+    return call.name, _sorted_json(call.arguments)
 
 
 @dataclass(slots=True, eq=False)
@@ -68,6 +71,7 @@ class _CallAttempt:
     place: int
     call: Call
     tool: Tool | None
+    key: CallKey | None = None  # once it runs
     outcome: Outcome | None = None
     message: Message | None = None
     given_up: bool = False
@@ -103,7 +107,7 @@ _left_behind: "set[asyncio.Task[None]]" = set()  # an event loop does not keep i
 
 
 class Round:
-    """The calls of one answer. Iterate `run()` for what happens; afterwards `results` and `messages` stand in the calls' order.
+    """The `calls` of one answer. Iterate `run()` for what happens; afterwards `results` and `messages` stand in the calls' order.
 
     Calls run side by side, except those of tools with side effects: among themselves they run one after another, in their order.
     A call that needs a person's approval is among `waiting` instead of the results, one that the caller runs among `deferred`.
@@ -120,18 +124,22 @@ class Round:
         limits: Limits,
         earlier: Mapping[CallKey, str] | None = None,
     ) -> None:
+        self.calls = calls
         self._tools = tools
         self._earlier = earlier or {}
         self._toolset = toolset
         self._limits = limits
         self._attempts = [_CallAttempt(place, call, tools.get(call.name)) for place, call in enumerate(calls)]
-        self._free = deque(attempt for attempt in self._attempts if not attempt.serial)
-        self._serial = deque(attempt for attempt in self._attempts if attempt.serial)
+        self._free: deque[_CallAttempt] = deque()
+        self._serial: deque[_CallAttempt] = deque()
+        for attempt in self._attempts:
+            (self._serial if attempt.serial else self._free).append(attempt)
         self._running: list[_CallAttempt] = []
         self._open = len(self._attempts)
         self._over = False  # nothing is started any more
-        self._context = Context()
-        self._inbox: asyncio.Queue[tuple[ToolEvent, asyncio.Future[None] | None]] = asyncio.Queue()
+        self._context = NO_CONTEXT
+        self._unread: deque[tuple[ToolEvent, asyncio.Future[None] | None]] = deque()
+        self._reader: asyncio.Future[None] | None = None  # done when there is something to read
 
     @property
     def results(self) -> list[Result]:
@@ -142,6 +150,15 @@ class Round:
     def messages(self) -> list[Message]:
         """The results as the model reads them."""
         return [attempt.message for attempt in self._attempts if attempt.message is not None]
+
+    @property
+    def successes(self) -> dict[CallKey, str]:
+        """What the model reads of the calls that ran and did not fail."""
+        return {
+            attempt.key: attempt.message.content
+            for attempt in self._attempts
+            if attempt.key and attempt.message and not is_failure(attempt.message.content)
+        }
 
     @property
     def waiting(self) -> list[ConfirmationNeeded]:
@@ -155,12 +172,15 @@ class Round:
 
     async def run(self, context: Context, until: float | None = None) -> AsyncIterator[ToolEvent]:
         """What happens to all calls, as it happens. At `until`, in the loop's time, what is not done yet is given up."""
-        self._context = context
-        clock = asyncio.get_running_loop().call_at(until, self._too_late) if until is not None else None
+        self._context, loop = context, asyncio.get_running_loop()
+        clock = loop.call_at(until, self._too_late) if until is not None else None
         try:
             self._start()
-            while self._open or not self._inbox.empty():
-                event, acknowledged = await self._inbox.get()
+            while self._open or self._unread:
+                if not self._unread:
+                    self._reader = loop.create_future()
+                    await self._reader
+                event, acknowledged = self._unread.popleft()
                 yield event
                 if acknowledged is not None and not acknowledged.done():
                     acknowledged.set_result(None)
@@ -210,44 +230,66 @@ class Round:
 
     async def _work(self, attempt: _CallAttempt) -> None:
         """Run the call, in a task of its own: a tool that ignores its cancellation cannot hold us up."""
-        around, call = self._context, attempt.call
+        around, call, tool = self._context, attempt.call, attempt.tool
+        assert tool is not None
+        attempt.key = key = call_key(call)
         context = replace(
             around,
             depth=around.depth + 1,
-            earlier=self._earlier.get(call_key(call)),
-            tool=attempt.tool,
+            earlier=self._earlier.get(key),
+            tool=tool,
             starting=lambda: self._announce(attempt),
             cancelled=lambda: attempt.given_up or around.cancelled(),
         )
         enter_tool(context)
+        # A tool with side effects only if it is idempotent, for the same call has the same id.
+        retries = self._limits.retries if tool.idempotent or not tool.side_effects else 0
         try:
-            assert attempt.tool is not None
-            async with closing(with_retries(self._toolset, attempt.tool, call, context, self._limits.retries)) as items:
-                async for item in items:
-                    match item:
-                        case ToolProgress():
-                            self._progress(attempt, replace(item, call_id=call.id))
-                            await asyncio.sleep(0)  # a tool that never waits must not keep the others from their turn
-                        case ConfirmationNeeded() | CallDeferred():
-                            return self._finish(attempt, replace(item, call=call))
-                        case Result():
-                            own = (item.call_id, item.name) == (call.id, call.name)
-                            return self._finish(attempt, item if own else replace(item, call_id=call.id, name=call.name))
-                        case _:
-                            assert_never(item)
-            self._finish(attempt, make_failure(call, "internal_error", f"{call.name} ended without a result"))
+            for number in range(1, retries + 2):
+                if not (why := await self._try(attempt, context, is_last=number > retries)):
+                    return
+                self._progress(attempt, ToolProgress(call.id, f"attempt {number} of {retries + 1} failed: {why}"))
+                await asyncio.sleep(pause_before_retry(number))
         except LimitReached as error:
             self._finish(attempt, make_failure(call, "limit_reached", str(error)))
         except (Exception, SystemExit) as error:  # the one place: whatever a tool does wrong is reported to the model
             log_raised(_log, "the tool %s raised %s", call, error)
             self._finish(attempt, make_error_result(call, error))
 
+    async def _try(self, attempt: _CallAttempt, context: Context, *, is_last: bool) -> str:
+        """Make the call. Where it failed and may go well a little later, what went wrong; then it has no outcome yet."""
+        call = attempt.call
+        try:
+            async with closing(self._toolset.call(call, context)) as items:
+                async for item in items:
+                    match item:
+                        case Result():
+                            if not is_last and (why := reason_to_retry(item)):
+                                return why
+                            own = (item.call_id, item.name) == (call.id, call.name)
+                            self._finish(attempt, item if own else replace(item, call_id=call.id, name=call.name))
+                            return ""
+                        case ToolProgress():
+                            self._progress(attempt, replace(item, call_id=call.id))
+                            await asyncio.sleep(0)  # a tool that never waits must not keep the others from their turn
+                        case ConfirmationNeeded() | CallDeferred():
+                            self._finish(attempt, replace(item, call=call))
+                            return ""
+                        case _:
+                            assert_never(item)
+        except Exception as error:
+            if is_last or attempt.outcome is not None or not (why := reason_to_retry(error)):
+                raise
+            return why
+        self._finish(attempt, make_failure(call, "internal_error", f"{call.name} ended without a result"))
+        return ""
+
     async def _announce(self, attempt: _CallAttempt) -> None:
         """Report that the tool starts, and wait until the consumer has seen it: a journal can be written first."""
         if attempt.taken is None:
             loop = asyncio.get_running_loop()
             attempt.taken = loop.create_future()
-            self._inbox.put_nowait((ToolStarted(attempt.call), attempt.taken))
+            self._report(ToolStarted(attempt.call), attempt.taken)
             await attempt.taken
             attempt.silent_since = loop.time()
 
@@ -255,8 +297,8 @@ class Round:
         attempt.silent_since = now = asyncio.get_running_loop().time()
         if progress.waits:
             attempt.latest = now + attempt.seconds
-        if attempt.outcome is None and self._inbox.qsize() < _UNREAD:
-            self._inbox.put_nowait((progress, None))
+        if attempt.outcome is None and len(self._unread) < _UNREAD:
+            self._report(progress)
 
     def _finish(self, attempt: _CallAttempt, outcome: Outcome) -> None:
         self._settle(attempt, outcome)
@@ -281,16 +323,19 @@ class Round:
             attempt.timer.cancel()
         if attempt in self._running:
             self._running.remove(attempt)
-        for event in self._news(attempt, outcome, cut):
-            self._inbox.put_nowait((event, None))
-
-    def _news(self, attempt: _CallAttempt, outcome: Outcome, cut: int) -> list[ToolEvent]:
         if not isinstance(outcome, Result):
-            return [outcome]
-        # A toolset that does not say when a tool starts: where it answered well, it must have.
-        began: list[ToolEvent] = [ToolStarted(attempt.call)] if outcome.ok and not outcome.code and attempt.taken is None else []
-        notice = f"the result of {outcome.name} is too long: the model does not read {cut:,} characters of it"
-        return [*began, ToolFinished(outcome), *([Notice(notice)] if cut else [])]
+            self._report(outcome)
+            return
+        if attempt.taken is None and outcome.ok and not outcome.code:
+            self._report(ToolStarted(attempt.call))  # the toolset does not say when a tool starts; it answered well, so it has
+        self._report(ToolFinished(outcome))
+        if cut:
+            self._report(Notice(f"the result of {outcome.name} is too long: the model does not read {cut:,} characters of it"))
+
+    def _report(self, event: ToolEvent, acknowledged: "asyncio.Future[None] | None" = None) -> None:
+        self._unread.append((event, acknowledged))
+        if self._reader is not None and not self._reader.done():
+            self._reader.set_result(None)
 
     def _ended(self, attempt: _CallAttempt, task: "asyncio.Task[None]") -> None:
         """The task is over. It has settled its call, unless the tool ended it in a way that cannot be caught there."""

@@ -37,11 +37,10 @@ from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 from callsmith.runtime.deferred import GivenTools, toolset_of
-from callsmith.runtime.execute import STANDARD_LIMITS, CallKey, Limits, Round, call_key
+from callsmith.runtime.execute import NO_CONTEXT, STANDARD_LIMITS, CallKey, Limits, Round, call_key
 from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.nesting import nested_context
 
-NO_CONTEXT = Context()
 LIMIT_TEXT = "iteration limit reached; finalise your answer"
 SPENT_TEXT = "limit_reached: {}; the call was not run"
 
@@ -77,10 +76,16 @@ async def run(
     turn = _RunState(replace(request, tools=offered), {tool.name: own.get(tool.name, tool) for tool in offered}, limits)
     calls = list_unanswered(request.messages)
     while turn.reason is None:
-        if calls:
-            async with closing(turn.answer(calls, toolset, context)) as events:
+        if calls and (refused := turn.refuse(calls, context)):
+            for event in refused:
+                yield event
+        elif calls:
+            work = turn.begin_round(calls, toolset)
+            async with closing(work.run(context, turn.until)) as events:
                 async for event in events:
                     yield event
+            for event in turn.end_round(work, context):
+                yield event
         # Decisions are on calls of the history. One on an id that is not there yet must not approve a later call of that id.
         if context.decisions:
             context = replace(context, decisions={}, asked=None)
@@ -107,14 +112,16 @@ def _request_of(request: Request | str) -> Request:
 
 
 class _RunState:
-    """What a run has come to so far. `calls` are those of the last answer, `reason` says why it has ended, once it has."""
+    """What a run has come to so far. `calls` are those of the last answer, `reason` says why it has ended, once it has, and
+    `until` when it must."""
 
     def __init__(self, request: Request, tools: Mapping[str, Tool], limits: Limits) -> None:
         self._asked = request
         self._tools = tools
         self._limits = limits
-        self._until = None if limits.deadline is None else asyncio.get_running_loop().time() + limits.deadline
+        self.until = None if limits.deadline is None else asyncio.get_running_loop().time() + limits.deadline
         self._rounds = 0
+        self._earlier: dict[CallKey, str] = {}  # results since the last message of the user
         self._ids = UniqueCallIds(request.messages)
         self._answer = AnswerBuilder()
         self.added: list[Message] = []
@@ -122,39 +129,44 @@ class _RunState:
         self.calls: tuple[Call, ...] = ()
         self.reason: StopReason | None = None
 
-    async def answer(self, calls: Sequence[Call], toolset: Toolset, context: Context) -> AsyncIterator[RunEvent]:
-        """Run the calls, or refuse them where a limit is reached. One way or the other each is answered or waits."""
+    def refuse(self, calls: Sequence[Call], context: Context) -> list[RunEvent]:
+        """Answer the calls without running them where a limit is reached; nothing where none is."""
         if spent := self._spent(context):
             self.reason = "limit"
-            for event in self._refuse(calls, spent, SPENT_TEXT.format(spent)):
-                yield event
+            notice, text = spent, SPENT_TEXT.format(spent)
         elif self._rounds >= self._limits.iterations:
             self._asked = replace(self._asked, choice=Choice("none"))
-            notice = f"the limit of {self._limits.iterations} rounds of tool calls is reached"
-            for event in self._refuse(calls, notice, LIMIT_TEXT):
-                yield event
+            notice, text = f"the limit of {self._limits.iterations} rounds of tool calls is reached", LIMIT_TEXT
         else:
-            earlier = earlier_results((*self._asked.messages, *self.added))
-            work = Round(calls, self._tools, toolset, self._limits, earlier)
-            async with closing(work.run(context, self._until)) as events:
-                async for event in events:
-                    yield event
-            self._rounds += 1
-            if self._asked.choice.mode == "required" and any(call.name not in (FIND_TOOLS, JOB_RESULT) for call in calls):
-                self._asked = replace(self._asked, choice=after_a_call(self._asked.choice))
-            self.added += work.messages
-            if work.waiting or work.deferred:
-                self.reason = "confirmation" if work.waiting else "calls"
-            elif spent := self._spent(context):
-                self.reason = "limit"
-                yield Notice(spent)
+            return []
+        results = [Result(call.id, call.name, text, ok=False, code="limit_reached") for call in calls]
+        self.added += map(Message.tool, results)
+        return [Notice(notice), *map(ToolFinished, results)]
+
+    def begin_round(self, calls: Sequence[Call], toolset: Toolset) -> Round:
+        """The calls as work to be done; `end_round` takes down what has come of it."""
+        if not self._rounds:
+            self._earlier = earlier_results(self._asked.messages)
+        return Round(calls, self._tools, toolset, self._limits, self._earlier)
+
+    def end_round(self, work: Round, context: Context) -> Iterable[RunEvent]:
+        self._rounds += 1
+        self._earlier |= work.successes
+        if self._asked.choice.mode == "required" and any(call.name not in (FIND_TOOLS, JOB_RESULT) for call in work.calls):
+            self._asked = replace(self._asked, choice=after_a_call(self._asked.choice))
+        self.added += work.messages
+        if work.waiting or work.deferred:
+            self.reason = "confirmation" if work.waiting else "calls"
+        elif spent := self._spent(context):
+            self.reason = "limit"
+            yield Notice(spent)
 
     def ask(self, model: Model) -> AsyncIterator[ModelEvent]:
         """Ask the model; each event of its answer goes to `hear`, and then the answer is ended."""
         self._answer = AnswerBuilder()
         self._ids.begin_answer()
         stream = model.stream(replace(self._asked, messages=(*self._asked.messages, *self.added)))
-        return stream if self._until is None else _until(stream, self._until)
+        return stream if self.until is None else _until(stream, self.until)
 
     def hear(self, model_event: ModelEvent) -> Iterable[RunEvent]:
         """Take down what the model says; the events to pass on."""
@@ -175,20 +187,12 @@ class _RunState:
         if answer.reason == "limit" and not self.calls and (spent := self._spent(context)):
             yield Notice(spent)
 
-    def _refuse(self, calls: Iterable[Call], notice: str, text: str) -> Iterable[RunEvent]:
-        """Answer calls without running them."""
-        yield Notice(notice)
-        for call in calls:
-            result = Result(call.id, call.name, text, ok=False, code="limit_reached")
-            self.added.append(Message.tool(result))
-            yield ToolFinished(result)
-
     def _spent(self, context: Context) -> str:
         """Which budget of the run is spent; empty while none is."""
         used = self.usage.prompt + self.usage.completion
         if self._limits.tokens is not None and used >= self._limits.tokens:
             return f"the limit of {self._limits.tokens:,} tokens is reached"
-        if self._until is not None and asyncio.get_running_loop().time() >= self._until:
+        if self.until is not None and asyncio.get_running_loop().time() >= self.until:
             return f"the limit of {self._limits.deadline:g} s is reached"
         # In a thread, this run may be part of a tool that was given up long ago.
         return "nobody waits for the answer any more" if context.cancelled() else ""
@@ -202,7 +206,7 @@ class AnswerBuilder:
     thought: list[str] = field(default_factory=list[str])
     calls: list[Call] = field(default_factory=list[Call])
     reason: StopReason = "stop"
-    usage: Usage = field(default_factory=Usage)
+    usage: Usage = Usage()
 
     def add(self, event: ModelEvent) -> None:
         match event:

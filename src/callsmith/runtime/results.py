@@ -1,21 +1,16 @@
-"""What comes of calls: those that only read or may be made twice are tried again where what went wrong may pass.
+"""What comes of calls: which failures may pass, so that the call is made again, and what the model reads.
 
 Results are messages for the model: cut where they are too long, and encodable.
 """
 
-import asyncio
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from logging import Logger
 from typing import Final
 
-from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError
-from callsmith.core.events import CallEvent, ToolProgress
 from callsmith.core.failures import make_failure
-from callsmith.core.ports import Context, Toolset
 from callsmith.core.types.escaped_text import cut_text
-from callsmith.core.values import Call, Message, Result, Tool
+from callsmith.core.values import Call, Message, Result
 
 _PAUSE: Final = 0.25  # seconds before the second attempt; twice as many before the third, and so on
 _CODES: Final = ("timeout", "unavailable")
@@ -23,32 +18,17 @@ _CODES: Final = ("timeout", "unavailable")
 _ERRORS: Final = frozenset({"ConnectionError", "TimeoutError", "Timeout", "TransportError", "ClientConnectionError"})
 
 
-async def with_retries(toolset: Toolset, tool: Tool, call: Call, context: Context, retries: int) -> AsyncIterator[CallEvent]:
-    """What comes of a call, which is made up to `retries` times again; a tool with side effects only if it is idempotent, for
-    the same call has the same id."""
-    retries = retries if tool.idempotent or not tool.side_effects else 0
-    for attempt in range(retries + 1):
-        why = ""
-        try:
-            async with closing(toolset.call(call, context)) as items:
-                async for item in items:
-                    if attempt < retries and isinstance(item, Result) and not item.ok and item.code in _CODES:
-                        why = item.text
-                    else:
-                        yield item
-        except Exception as error:
-            if attempt == retries or not _may_pass(error):
-                raise
-            why = str(error) or type(error).__name__
-        if not why:
-            return
-        yield ToolProgress(call.id, f"attempt {attempt + 1} of {retries + 1} failed: {why}")
-        await asyncio.sleep(_PAUSE * 2**attempt)
+def pause_before_retry(attempt: int) -> float:
+    """Seconds between an attempt that has failed, the first of which is 1, and the next."""
+    return _PAUSE * 2 ** (attempt - 1)
 
 
-def _may_pass(error: Exception) -> bool:
-    """Whether the same call may go well a little later: nothing was reached, or it took too long."""
-    return getattr(error, "retryable", False) is True or any(kind.__name__ in _ERRORS for kind in type(error).__mro__)
+def reason_to_retry(failure: Result | Exception) -> str:
+    """What went wrong, where the same call may go well a little later: nothing was reached, or it took too long. Else empty."""
+    if isinstance(failure, Result):
+        return (failure.text or failure.code) if not failure.ok and failure.code in _CODES else ""
+    passes = getattr(failure, "retryable", False) is True or any(kind.__name__ in _ERRORS for kind in type(failure).__mro__)
+    return (str(failure) or type(failure).__name__) if passes else ""
 
 
 def make_error_result(call: Call, error: BaseException) -> Result:

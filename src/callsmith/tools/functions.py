@@ -23,7 +23,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, fields, replace
-from typing import Any, TypeAlias, TypeVar, cast, overload
+from typing import Any, Literal, TypeAlias, TypeVar, cast, overload
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import UsageError
@@ -38,6 +38,7 @@ from callsmith.wire.tools import write_function
 F = TypeVar("F", bound=Callable[..., Any])
 T = TypeVar("T")
 
+FunctionKind: TypeAlias = Literal["coroutine", "plain", "async generator", "generator"]
 MARK = "__callsmith_tool__"  # the attribute that @tool sets on a function
 
 
@@ -86,6 +87,7 @@ class Function:
     tool: Tool
     function: Callable[..., Any]
     signature: Signature
+    kind: FunctionKind
 
     @classmethod
     def of(cls, function: Callable[..., Any], declared: Tool | None = None) -> "Function":
@@ -98,7 +100,7 @@ class Function:
             values["name"] = options.name or getattr(function, "__name__", "")
             values["description"] = options.description or summary
             declared = Tool(**values, parameters=signature.schema, source="python")
-        return cls(declared, function, signature)
+        return cls(declared, function, signature, _kind_of(function))
 
 
 Tools: TypeAlias = Toolset | Sequence[Callable[..., Any] | Function]
@@ -136,14 +138,22 @@ class Functions:
             return
         await context.starting()
         value: Any = None
-        async with closing(_values(function.function, bound)) as values:
-            async for item, last in values:
-                if last:
-                    value = item
-                elif isinstance(item, ToolProgress):
-                    yield replace(item, call_id=call.id)
-                else:
-                    yield ToolProgress(call.id, text=str(item))
+        if function.kind == "coroutine":
+            value = await function.function(*bound.positional, **bound.named)
+        elif function.kind == "plain":
+            value = await _run_in_thread(lambda: function.function(*bound.positional, **bound.named))
+            value = await value if inspect.isawaitable(value) else value
+        else:
+            produced = function.function(*bound.positional, **bound.named)
+            async with closing(produced if function.kind == "async generator" else _iterate_in_threads(produced)) as items:
+                async for item in items:
+                    if value is not None:  # only the next item shows that a value was not the last: the result
+                        yield ToolProgress(call.id, text=str(value))
+                        value = None
+                    if isinstance(item, ToolProgress):
+                        yield replace(item, call_id=call.id)
+                    else:
+                        value = item
         if isinstance(value, Result):  # of its own, for example a failure
             yield replace(value, call_id=call.id, name=call.name)
         else:
@@ -164,31 +174,16 @@ def _as_json(value: Any) -> Json:
     return json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
 
 
-async def _values(function: Callable[..., Any], bound: BoundArguments) -> AsyncGenerator[tuple[Any, bool], None]:
-    """The values of the function, each with whether it is the last one: the result."""
+def _kind_of(function: Callable[..., Any]) -> FunctionKind:
     target: Any = function
     while hasattr(target, "func"):  # functools.partial
         target = target.func
     target = target if inspect.isroutine(target) or inspect.isclass(target) else type(target).__call__
-    if inspect.isasyncgenfunction(target) or inspect.isgeneratorfunction(target):
-        produced = function(*bound.positional, **bound.named)
-        items = produced if inspect.isasyncgenfunction(target) else _iterate_in_threads(produced)
-        value: Any = None
-        async with closing(items):
-            async for item in items:
-                if value is not None:  # only the next item shows that a value was not the last
-                    yield value, False
-                    value = None
-                if isinstance(item, ToolProgress):
-                    yield item, False
-                else:
-                    value = item
-        yield value, True
-    elif inspect.iscoroutinefunction(target):
-        yield await function(*bound.positional, **bound.named), True
-    else:
-        value = await _run_in_thread(lambda: function(*bound.positional, **bound.named))
-        yield (await value if inspect.isawaitable(value) else value), True
+    if inspect.isasyncgenfunction(target):
+        return "async generator"
+    if inspect.isgeneratorfunction(target):
+        return "generator"
+    return "coroutine" if inspect.iscoroutinefunction(target) else "plain"
 
 
 async def _iterate_in_threads(items: Generator[Any, None, Any]) -> AsyncGenerator[Any, None]:

@@ -20,8 +20,9 @@ class CallIds:
 
     def claim(self, id: str, otherwise: str = "") -> str:
         """The id for a call: this one if it is free, else the other one, else one with a number behind it."""
-        copies = (f"{id or otherwise or 'call'}_{number}" for number in count(2))
-        claimed = next((item for item in (id, otherwise) if item and item not in self._taken), "")
-        claimed = claimed or next(copy for copy in copies if copy not in self._taken)
+        claimed = id if id and id not in self._taken else otherwise
+        if not claimed or claimed in self._taken:
+            copies = (f"{id or otherwise or 'call'}_{number}" for number in count(2))
+            claimed = next(copy for copy in copies if copy not in self._taken)
         self._taken.add(claimed)
         return claimed
