@@ -1,8 +1,8 @@
 """Closing async iterators at once: a generation that nobody reads must stop now, not at the next garbage collection."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable
 from types import TracebackType
-from typing import Any, Generic, TypeVar
+from typing import Generic, TypeVar
 
 T = TypeVar("T")
 
@@ -18,7 +18,11 @@ class closing(Generic[T]):
     async def __aenter__(self) -> AsyncIterator[T]:
         return self._items
 
-    async def __aexit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        aclose: Any = getattr(self._items, "aclose", None)
-        if aclose is not None:
-            await aclose()
+    def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> Awaitable[None]:
+        return getattr(self._items, "aclose", _do_nothing)()
+
+
+async def _do_nothing() -> None:
+    """What closes an iterator that cannot be closed."""

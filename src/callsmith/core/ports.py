@@ -19,6 +19,10 @@ def _never() -> bool:
     return False
 
 
+def _nothing() -> None:
+    return None
+
+
 @check_fields
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -28,10 +32,10 @@ class Context:
     how many it may be (None: whoever runs it says). `decisions` are a person's decisions by call id, and `asked` the tools as
     they were when the person was asked: a decision counts for no other definition (None: whoever decided answers for that).
     `granted` are the tools that need no further approval in this conversation (`Tool.grant`), `tighten` is the policy that the
-    request adds to the operator's. `earlier` is the result of an identical call of the same turn: nobody is asked about such a
-    call again. `approved` is the digest of the tool that was approved; a toolset that has another one under this name by now
-    raises `ToolChanged` and runs nothing. `tool` is the tool as whoever passes the call on has listed it, so that it need not be
-    listed again; None: nobody has. `authority` is on whose behalf tools call other programs; None: this program's own.
+    request adds to the operator's. `approved` is the digest of the tool that was approved; a toolset that has another one under
+    this name by now raises `ToolChanged` and runs nothing. `tool` is the tool as whoever passes the call on has listed it, so
+    that it need not be listed again; None: nobody has. `authority` is on whose behalf tools call other programs; None: this
+    program's own.
 
     A toolset awaits `starting()` right before the tool runs, so that the start can be written down first. A tool that cannot be
     cancelled, because it runs in a thread, can poll `cancelled()`: once that is true, nobody waits for its result.
@@ -44,13 +48,18 @@ class Context:
     asked: Mapping[str, Tool] | None = None
     granted: frozenset[str] = frozenset()
     tighten: Policy | None = None
-    earlier: str | None = None
     approved: str = ""
     tool: Tool | None = field(default=None, compare=False, repr=False)
     authority: Authority | None = None
     max_depth: int | None = None
     starting: Callable[[], Awaitable[None]] = field(default=_at_once, compare=False, repr=False)
     cancelled: Callable[[], bool] = field(default=_never, compare=False, repr=False)
+    find_earlier: Callable[[], str | None] = field(default=_nothing, compare=False, repr=False)
+
+    @property
+    def earlier(self) -> str | None:
+        """The result of an identical call of the same turn, if there is one: nobody is asked about such a call again."""
+        return self.find_earlier()
 
 
 class Model(Protocol):

@@ -4,8 +4,7 @@ import inspect
 import typing
 import warnings
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
 
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import Complaint, drop_titles, pointer
@@ -15,8 +14,7 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 
-@dataclass(frozen=True, slots=True)
-class BoundArguments:
+class BoundArguments(NamedTuple):
     """Arguments converted to Python values, ready for the call."""
 
     positional: tuple[Any, ...]
@@ -29,19 +27,21 @@ class Signature:
     def __init__(
         self, function: Callable[..., Any], *, descriptions: Mapping[str, str] | None = None, injected: type | None = None
     ) -> None:
+        from pydantic import ValidationError
+
         self._injected: set[str] = set()
         self._positional: list[str] = []
         self._fields: dict[str, str] = {}  # pydantic field name → parameter name: parameters may be called `schema` or `_x`
         self._model = self._model_of(function, descriptions or {}, injected)
+        self._validate: Callable[[object], BaseModel] = self._model.__pydantic_validator__.validate_python
+        self._mismatch = ValidationError  # pydantic is loaded when the first signature is read
         self.schema: Schema = _schema_of(self._model, function)
 
     def bind(self, arguments: Mapping[str, Json], injected: Any = None) -> BoundArguments | list[Complaint]:
         """Convert the arguments to the annotated types, or list what is wrong with them."""
-        from pydantic_core import ValidationError
-
         try:
-            bound = self._model.model_validate(dict(arguments))
-        except ValidationError as error:
+            bound = self._validate(dict(arguments))
+        except self._mismatch as error:
             return [Complaint(pointer(item["loc"]), item["msg"]) for item in error.errors(include_url=False, include_input=False)]
         values = vars(bound)
         keywords = {name: values[field] for field, name in self._fields.items()}

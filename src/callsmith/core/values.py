@@ -22,6 +22,7 @@ InReasoning: TypeAlias = Literal["recover", "ignore"]  # calls inside the reason
 Repair: TypeAlias = Literal["auto", "on", "off"]  # calls that a remote model writes as text are read
 ChoicePolicy: TypeAlias = Literal["auto", "required_first_hop", "required_always"]
 
+_write_json = json.JSONEncoder(ensure_ascii=False).encode  # as json.dumps does, which makes an encoder each time
 TOOL_NAME = re.compile(r"[A-Za-z0-9_.:/-]{1,256}")
 
 
@@ -105,7 +106,7 @@ class Call:
 
     def __post_init__(self) -> None:
         if not self.text:
-            object.__setattr__(self, "text", json.dumps(self.arguments, ensure_ascii=False))
+            object.__setattr__(self, "text", _write_json(self.arguments))
 
 
 @check_fields
@@ -122,7 +123,7 @@ class Result:
     @property
     def text(self) -> str:
         """The content as the model reads it."""
-        return self.content if isinstance(self.content, str) else json.dumps(self.content, ensure_ascii=False)
+        return self.content if isinstance(self.content, str) else _write_json(self.content)
 
 
 @check_fields
@@ -378,6 +379,7 @@ class Completion:
     origin: Origin = NOWHERE
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Counts of tokens. `cached` is a part of `prompt`, `reasoning` of `completion`."""

@@ -1,21 +1,21 @@
 """A round of calls: validated, run side by side under deadlines, and each answered exactly once, whatever happens."""
 
 import asyncio
-import json
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TypeAlias, assert_never
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import LimitReached, UnsupportedSchema
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, Notice, ToolEvent, ToolFinished, ToolProgress, ToolStarted
-from callsmith.core.failures import is_failure, make_failure, unknown_tool
+from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
-from callsmith.core.types.field_checks import check_fields
+from callsmith.core.types.field_checks import check_fields, replace
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
 from callsmith.runtime.results import log_raised, make_error_result, pause_before_retry, reason_to_retry, result_message
@@ -24,7 +24,6 @@ _log = logging.getLogger(__name__)
 _log.addHandler(logging.NullHandler())  # for whoever sets up logging, as the server does; not for a terminal
 
 Outcome: TypeAlias = Result | ConfirmationNeeded | CallDeferred
-CallKey: TypeAlias = tuple[str, str]  # the same for identical calls
 
 _GRACE = 0.15  # seconds a tool may take to stop after it was cancelled before it is left behind
 _UNREAD = 1000  # events nobody has taken yet, from which on progress is dropped; results never are
@@ -56,14 +55,6 @@ class Limits:
 STANDARD_LIMITS, NO_CONTEXT = Limits(), Context()
 
 
-_sorted_json = json.JSONEncoder(sort_keys=True, default=dict).encode
-
-
-def call_key(call: Call) -> CallKey:
-    """What is the same of identical calls: the tool and the arguments."""
-    return call.name, _sorted_json(call.arguments)
-
-
 @dataclass(slots=True, eq=False)
 class _CallAttempt:
     """A call on its way to its one outcome."""
@@ -71,7 +62,6 @@ class _CallAttempt:
     place: int
     call: Call
     tool: Tool | None
-    key: CallKey | None = None  # once it runs
     outcome: Outcome | None = None
     message: Message | None = None
     given_up: bool = False
@@ -111,7 +101,7 @@ class Round:
 
     Calls run side by side, except those of tools with side effects: among themselves they run one after another, in their order.
     A call that needs a person's approval is among `waiting` instead of the results, one that the caller runs among `deferred`.
-    `earlier` has the results of the calls made before in the same turn.
+    `find_earlier` gives the result of an identical call that was made before in the same turn.
     Closing the iterator cancels what still runs: tasks are given a moment to end, threads are left behind, and late results are
     dropped.
     """
@@ -122,11 +112,11 @@ class Round:
         tools: Mapping[str, Tool],
         toolset: Toolset,
         limits: Limits,
-        earlier: Mapping[CallKey, str] | None = None,
+        find_earlier: Callable[[Call], str | None] = lambda call: None,
     ) -> None:
         self.calls = calls
         self._tools = tools
-        self._earlier = earlier or {}
+        self._find_earlier = find_earlier
         self._toolset = toolset
         self._limits = limits
         self._attempts = [_CallAttempt(place, call, tools.get(call.name)) for place, call in enumerate(calls)]
@@ -150,15 +140,6 @@ class Round:
     def messages(self) -> list[Message]:
         """The results as the model reads them."""
         return [attempt.message for attempt in self._attempts if attempt.message is not None]
-
-    @property
-    def successes(self) -> dict[CallKey, str]:
-        """What the model reads of the calls that ran and did not fail."""
-        return {
-            attempt.key: attempt.message.content
-            for attempt in self._attempts
-            if attempt.key and attempt.message and not is_failure(attempt.message.content)
-        }
 
     @property
     def waiting(self) -> list[ConfirmationNeeded]:
@@ -226,20 +207,19 @@ class Round:
         attempt.timer = loop.call_at(min(attempt.latest, self._silent_until(attempt)), self._look, attempt)
         self._running.append(attempt)
         attempt.task = loop.create_task(self._work(attempt))
-        attempt.task.add_done_callback(lambda task: self._ended(attempt, task))
+        attempt.task.add_done_callback(partial(self._ended, attempt))
 
     async def _work(self, attempt: _CallAttempt) -> None:
         """Run the call, in a task of its own: a tool that ignores its cancellation cannot hold us up."""
         around, call, tool = self._context, attempt.call, attempt.tool
         assert tool is not None
-        attempt.key = key = call_key(call)
         context = replace(
             around,
             depth=around.depth + 1,
-            earlier=self._earlier.get(key),
             tool=tool,
             starting=lambda: self._announce(attempt),
             cancelled=lambda: attempt.given_up or around.cancelled(),
+            find_earlier=lambda: self._find_earlier(call),
         )
         enter_tool(context)
         # A tool with side effects only if it is idempotent, for the same call has the same id.
@@ -345,6 +325,7 @@ class Round:
             self._finish(
                 attempt, make_error_result(attempt.call, error) if error else make_failure(attempt.call, "internal_error", lost)
             )
+        attempt.task = None  # whose context leads back here: nothing is left for the garbage collector
 
     def _look(self, attempt: _CallAttempt) -> None:
         """See whether a call has been silent for too long, or takes too long in all."""

@@ -7,9 +7,10 @@ Messages are the only state: a history that ends in unanswered calls is taken up
 """
 
 import asyncio
+import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import assert_never
 
 from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
@@ -33,11 +34,11 @@ from callsmith.core.events import (
 from callsmith.core.failures import is_failure
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.types.call_ids import CallIds
-from callsmith.core.types.field_checks import check_argument
+from callsmith.core.types.field_checks import check_argument, replace
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 from callsmith.runtime.deferred import GivenTools, toolset_of
-from callsmith.runtime.execute import NO_CONTEXT, STANDARD_LIMITS, CallKey, Limits, Round, call_key
+from callsmith.runtime.execute import NO_CONTEXT, STANDARD_LIMITS, Limits, Round
 from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.nesting import nested_context
 
@@ -121,7 +122,6 @@ class _RunState:
         self._limits = limits
         self.until = None if limits.deadline is None else asyncio.get_running_loop().time() + limits.deadline
         self._rounds = 0
-        self._earlier: dict[CallKey, str] = {}  # results since the last message of the user
         self._ids = UniqueCallIds(request.messages)
         self._answer = AnswerBuilder()
         self.added: list[Message] = []
@@ -145,17 +145,14 @@ class _RunState:
 
     def begin_round(self, calls: Sequence[Call], toolset: Toolset) -> Round:
         """The calls as work to be done; `end_round` takes down what has come of it."""
-        if not self._rounds:
-            self._earlier = earlier_results(self._asked.messages)
-        return Round(calls, self._tools, toolset, self._limits, self._earlier)
+        return Round(calls, self._tools, toolset, self._limits, self._find_earlier)
 
     def end_round(self, work: Round, context: Context) -> Iterable[RunEvent]:
         self._rounds += 1
-        self._earlier |= work.successes
         if self._asked.choice.mode == "required" and any(call.name not in (FIND_TOOLS, JOB_RESULT) for call in work.calls):
             self._asked = replace(self._asked, choice=after_a_call(self._asked.choice))
-        self.added += work.messages
-        if work.waiting or work.deferred:
+        self.added += (messages := work.messages)
+        if len(messages) < len(work.calls):
             self.reason = "confirmation" if work.waiting else "calls"
         elif spent := self._spent(context):
             self.reason = "limit"
@@ -186,6 +183,9 @@ class _RunState:
             self.reason = "stop" if answer.reason == "calls" else answer.reason
         if answer.reason == "limit" and not self.calls and (spent := self._spent(context)):
             yield Notice(spent)
+
+    def _find_earlier(self, call: Call) -> str | None:
+        return find_earlier((*self._asked.messages, *self.added), call)
 
     def _spent(self, context: Context) -> str:
         """Which budget of the run is spent; empty while none is."""
@@ -260,17 +260,24 @@ def list_unanswered(messages: Sequence[Message]) -> tuple[Call, ...]:
     return ()
 
 
-def earlier_results(messages: Sequence[Message]) -> dict[CallKey, str]:
-    """The results of the calls since the last message of the user, without those of calls that failed."""
-    calls: dict[str, Call] = {}
-    results: dict[CallKey, str] = {}
-    for message in messages:
+def find_earlier(messages: Sequence[Message], call: Call) -> str | None:
+    """The latest result of an identical call since the last message of the user that did not fail."""
+    results: dict[str, str] = {}  # by call id
+    for message in reversed(messages):
         if message.role == "user":
-            calls, results = {}, {}
-        calls |= {call.id: call for call in message.calls}
-        if message.call_id in calls and not is_failure(message.content):
-            results[call_key(calls[message.call_id])] = message.content
-    return results
+            return None
+        if message.role == "tool" and not is_failure(message.content):
+            results.setdefault(message.call_id, message.content)
+        for made in reversed(message.calls):
+            result = results.pop(made.id, None)
+            if result is not None and made.name == call.name and _canonical(made) == _canonical(call):
+                return result
+    return None
+
+
+def _canonical(call: Call) -> str:
+    """The arguments as text that is the same for the same ones."""
+    return json.dumps(call.arguments, sort_keys=True, default=dict)
 
 
 def _taken(id: str, answers: Counter[str]) -> bool:

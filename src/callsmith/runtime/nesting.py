@@ -4,10 +4,10 @@ They are passed on in a context variable, which works for `async` tools and, thr
 """
 
 from contextvars import ContextVar
-from dataclasses import replace
 
 from callsmith.core.errors import LimitReached
 from callsmith.core.ports import Context
+from callsmith.core.types.field_checks import replace
 
 _ENCLOSING: ContextVar[Context | None] = ContextVar("callsmith_around", default=None)
 

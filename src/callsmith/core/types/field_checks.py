@@ -51,6 +51,23 @@ def check_fields(kind: type[T]) -> type[T]:
     return kind
 
 
+def replace(value: T, **changes: Any) -> T:
+    """`dataclasses.replace`, in half the time, for hot paths: compiled once a class as well."""
+    return _replacer(type(value))(value, **changes)
+
+
+@cache
+def _replacer(kind: Any) -> Callable[..., Any]:
+    known: dict[str, Any] = {"KEPT": object()}
+    parameters = ", ".join(f"{field.name}=KEPT" for field in fields(kind))
+    values = ", ".join(
+        f"{f'{field.name}=' if field.kw_only is True else ''}self.{field.name} if {field.name} is KEPT else {field.name}"
+        for field in fields(kind)
+    )
+    exec(f"def replaced(self, *, {parameters}): return self.__class__({values})", known)
+    return known["replaced"]
+
+
 def _exact_test(value: str, hint: Any, known: dict[str, Any]) -> str:
     """An expression that is true only for values that surely fit; empty where everything does."""
     origin, inner = get_origin(hint), get_args(hint)
@@ -102,7 +119,7 @@ def examine_fields(value: Any) -> None:
 def check_argument(name: str, value: Any, hint: Any, advice: str = "", *, field: str = "") -> Any:
     """The argument as the annotation wants it; one that does not fit is a UsageError that says what was expected."""
     try:
-        return _fit(value, hint)
+        return value if type(value) is hint else _fit(value, hint)
     except _Mismatch as mismatch:
         got = "None" if value is None else f"the {type(value).__name__} {reprlib.repr(value)}"
         complaint = f"{name}: expected {_describe(hint)}, got {got}"
@@ -182,11 +199,15 @@ def _is_a(value: Any, kind: Any) -> bool:
     if get_origin(kind) is type:
         return isclass(value) and issubclass(value, get_args(kind)[0])
     if getattr(kind, "_is_protocol", False):
-        methods = [name for name in cast("dict[str, Any]", vars(kind)) if not name.startswith("_")]
-        return not isclass(value) and all(hasattr(value, name) for name in methods)
+        return not isclass(value) and all(hasattr(value, name) for name in _members(kind))
     if kind is int or kind is float:  # True is an int to Python, and a mistake here
         return isinstance(value, (int, float) if kind is float else int) and not isinstance(value, bool)
     return isinstance(value, kind)
+
+
+@cache
+def _members(protocol: Any) -> tuple[str, ...]:
+    return tuple(name for name in cast("dict[str, Any]", vars(protocol)) if not name.startswith("_"))
 
 
 def _describe(hint: Any) -> str:

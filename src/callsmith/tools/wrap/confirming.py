@@ -80,8 +80,8 @@ class Confirmed(Wrapper):
         if isinstance(decision, Denied):
             return make_failure(call, "denied", decision.message or "a person said no")
         if decision is None and judged.verdict == "ask" and tool.grant not in context.granted:
-            if context.earlier is not None:
-                return already_done(call, context.earlier)
+            if (earlier := context.earlier) is not None:
+                return already_done(call, earlier)
             return self._question(tool, call, _explain_lost_grant(tool, judged.reason, context))
         if decision is not None and judged.verdict == "ask" and context.asked is not None:
             tool_shown = context.asked.get(call.id)
