@@ -225,7 +225,7 @@ CHECKS = (
     Check("reading: a byte of 100 KB ÷ of 10 KB, steepest format", read_longer, 1.3, 6),
     Check("a grammar: cached ÷ compiled", cached_grammar, 0.012, 0.12),
     Check("masks and sampling ÷ a step of a small model", choosing, 0.03, 0.3),
-    Check("the loop, a call ÷ by hand", loop_beside_hand, 19, 190),
+    Check("the loop, a call ÷ by hand", loop_beside_hand, 6, 12),
     Check("a streamed chunk, what the application adds ÷ the model alone", streamed_chunk, 0.6, 6),
     Check("an answer through the gateway ÷ directly", through_gateway, 30, 75),
     Check("a token through the gateway ÷ a bare relay", relayed_token, 1.5, 2.5),

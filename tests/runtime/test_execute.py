@@ -1,8 +1,10 @@
 """A round of calls: side by side, in time, in order, and each with its one outcome."""
 
 import asyncio
+import gc
 import threading
 import time
+import weakref
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -364,3 +366,31 @@ async def test_what_a_tool_raises_is_logged_with_its_traceback(caplog: pytest.Lo
     (record,) = caplog.records
     assert record.getMessage() == "the tool divide raised ZeroDivisionError"
     assert "return str(1 / 0)" in caplog.text
+
+
+async def test_a_round_that_is_over_leaves_nothing_to_the_garbage_collector():
+    """Cycles would keep each call's values until the next collection, which costs more than the call."""
+
+    async def add(a: int, b: int) -> int:
+        return a + b
+
+    gc.disable()
+    try:
+        work, events = await attended(Functions(add), *(Call("add", {"a": 1, "b": number}, f"c{number}") for number in range(3)))
+        over = weakref.ref(work)
+        del work, events
+        await asyncio.sleep(0)
+        assert over() is None
+    finally:
+        gc.enable()
+
+
+async def test_a_tool_that_ends_in_a_way_that_cannot_be_caught_is_answered_for():
+    class Leaving(BaseException):
+        pass
+
+    async def leave() -> None:
+        raise Leaving("gone for good")
+
+    work, _ = await attended(Functions(leave), Call("leave", {}, "c"))
+    assert [result.text for result in work.results] == ["internal_error: gone for good"]

@@ -14,7 +14,7 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Call, Choice, Message, Output, Request, Result, Tool, Usage
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.execute import Limits
-from callsmith.runtime.loop import LIMIT_TEXT, run
+from callsmith.runtime.loop import LIMIT_TEXT, find_earlier, run
 from callsmith.runtime.sync import collect, run_sync
 from tests.fakes import ASKED, FakeModel, Handlers, calls, ended, everything, finished, hello, says
 from tests.virtual_time import now, virtual_time
@@ -402,3 +402,18 @@ def test_a_run_that_ended_before_its_answer_has_no_value():
 def test_a_conversation_gives_values_of_a_type_too():
     conversation = Conversation(FakeModel(says('{"name": "Ada", "born": 1815}')), output=Output(Person))
     assert conversation.send_sync("Who?").value == Person("Ada", 1815)
+
+
+def test_an_identical_call_is_one_of_the_same_turn_that_went_well():
+    made = Call("pay", {"to": "Ann", "sum": 1}, "c1")
+    paid = (Message.user("Pay."), Message.assistant(calls=[made]), Message.tool(Result("c1", "pay", "paid")))
+    same = Call("pay", {"sum": 1, "to": "Ann"}, "c2")
+    assert find_earlier(paid, same) == "paid"
+    for other in (Call("pay", {"to": "Ann", "sum": True}), Call("pay", {"to": "Ann", "sum": 1.0}), Call("give", same.arguments)):
+        assert find_earlier(paid, other) is None
+    failed = (Message.assistant(calls=[same]), Message.tool(Result("c2", "pay", "timeout: gone")))
+    again = (Message.assistant(calls=[same]), Message.tool(Result("c2", "pay", "paid twice")))
+    assert (find_earlier((*paid, *failed), same), find_earlier((*paid, *again), same)) == ("paid", "paid twice")
+    assert find_earlier((*paid, Message.user("Again.")), same) is None
+    twice = (Message.assistant(calls=[Call("ask", {}, "c1")]), Message.tool(Result("c1", "ask", "hm")))
+    assert find_earlier((*paid, *twice), same) == "paid", "an id that two calls share"

@@ -207,7 +207,6 @@ class Round:
         attempt.timer = loop.call_at(min(attempt.latest, self._silent_until(attempt)), self._look, attempt)
         self._running.append(attempt)
         attempt.task = loop.create_task(self._work(attempt))
-        attempt.task.add_done_callback(partial(self._ended, attempt))
 
     async def _work(self, attempt: _CallAttempt) -> None:
         """Run the call, in a task of its own: a tool that ignores its cancellation cannot hold us up."""
@@ -217,7 +216,7 @@ class Round:
             around,
             depth=around.depth + 1,
             tool=tool,
-            starting=lambda: self._announce(attempt),
+            starting=partial(self._announce, attempt),
             cancelled=lambda: attempt.given_up or around.cancelled(),
             find_earlier=lambda: self._find_earlier(call),
         )
@@ -235,6 +234,14 @@ class Round:
         except (Exception, SystemExit) as error:  # the one place: whatever a tool does wrong is reported to the model
             log_raised(_log, "the tool %s raised %s", call, error)
             self._finish(attempt, make_error_result(call, error))
+        except GeneratorExit:  # the event loop is gone, and with it whoever would read an answer
+            raise
+        except BaseException as error:  # not to be stopped, but the call has its answer
+            lost = make_failure(call, "internal_error", f"{call.name} was cancelled{attempt.doubt}")
+            self._finish(attempt, lost if isinstance(error, asyncio.CancelledError) else make_error_result(call, error))
+            raise
+        finally:
+            attempt.task = None  # whose context leads back here: nothing is left for the garbage collector
 
     async def _try(self, attempt: _CallAttempt, context: Context, *, is_last: bool) -> str:
         """Make the call. Where it failed and may go well a little later, what went wrong; then it has no outcome yet."""
@@ -316,16 +323,6 @@ class Round:
         self._unread.append((event, acknowledged))
         if self._reader is not None and not self._reader.done():
             self._reader.set_result(None)
-
-    def _ended(self, attempt: _CallAttempt, task: "asyncio.Task[None]") -> None:
-        """The task is over. It has settled its call, unless the tool ended it in a way that cannot be caught there."""
-        if attempt.outcome is None:
-            error = None if task.cancelled() else task.exception()
-            lost = f"{attempt.call.name} was cancelled{attempt.doubt}"
-            self._finish(
-                attempt, make_error_result(attempt.call, error) if error else make_failure(attempt.call, "internal_error", lost)
-            )
-        attempt.task = None  # whose context leads back here: nothing is left for the garbage collector
 
     def _look(self, attempt: _CallAttempt) -> None:
         """See whether a call has been silent for too long, or takes too long in all."""

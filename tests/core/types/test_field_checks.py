@@ -37,6 +37,7 @@ from callsmith import (
     tool,
 )
 from callsmith.core.approval import Rule
+from callsmith.core.events import ToolProgress
 from callsmith.core.types import field_checks
 from callsmith.formats.algebra import Format
 from tests.fakes import FakeModel, calls, says
@@ -170,6 +171,20 @@ def test_checked_values_can_be_copied_pickled_and_described_like_others():
     assert list(inspect.signature(Choice).parameters) == ["mode", "names"]
     assert inspect.signature(Choice).parameters["mode"].default == "auto"
     assert Call("add").arguments is not Call("add").arguments
+
+
+def test_the_quick_replace_does_what_that_of_the_standard_library_does():
+    request = Request((HI,), sampling=Sampling(seed=1))
+    for value, changes in (
+        (request, {"choice": Choice("required")}),
+        (request, {}),
+        (ToolProgress("c", waits=True), {"text": "x"}),
+    ):
+        assert field_checks.replace(value, **changes) == replace(value, **changes)
+    with pytest.raises(UsageError, match=r"Request\.messages"):
+        field_checks.replace(request, messages=5)
+    with pytest.raises(TypeError, match="nonsense"):
+        field_checks.replace(request, nonsense=5)
 
 
 async def test_a_decision_is_one_of_two_things():
