@@ -143,7 +143,7 @@ class CapabilityBus:
         Without an `authority` the call is made with that of the call that is being handled here, or as the node's own.
         """
         call = _build_call(capability, version, body, session_id, timeout, authority)
-        failure = BusError("partition", f"no provider of {capability} could be reached")
+        failure: BusError | None = None
         for attempt in self._attempts(call, self._candidates(call)):
             try:
                 with attempt as provider:
@@ -152,7 +152,7 @@ class CapabilityBus:
                 if not _may_go_elsewhere(error, attempt.offer.descriptor, call):
                     raise
                 failure = error
-        raise failure
+        raise failure or _unreachable(capability)
 
     def stream(
         self,
@@ -167,7 +167,7 @@ class CapabilityBus:
     ) -> AsyncGenerator[Frame, None]:
         """The frames of an answer, of which exactly the last is "done" or "error". Closing the iterator cancels the call."""
         make = partial(_build_call, capability, version, body, session_id, timeout, authority, receive)
-        return _number_frames(self._frames(make, self._candidates))
+        return _one_by_one(_number_frames(self._frames(make, self._candidates)))
 
     async def answer(self, envelope: Envelope, authority: Authority) -> Frame:
         """The answer to a call that has come in from elsewhere with this authority, in one piece: "done", or "error"."""
@@ -180,8 +180,8 @@ class CapabilityBus:
         except BusError as error:
             return error_frame(error, 1)
 
-    def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
-        """The same, in frames."""
+    def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Sequence[Frame], None]:
+        """The same, in bursts of frames."""
         make = partial(_receive_call, envelope, authority, receive)
         return _number_frames(self._frames(make, lambda call: self._local_candidates(call)[:1]))
 
@@ -191,24 +191,22 @@ class CapabilityBus:
 
     async def _frames(
         self, make: Callable[[], CapabilityCall], candidates: Callable[[CapabilityCall], Sequence[Offer]]
-    ) -> AsyncGenerator[Frame, None]:
+    ) -> AsyncGenerator[Sequence[Frame], None]:
         """The frames of the first provider that begins to answer."""
-        has_begun, call = False, make()
-        failure = BusError("partition", f"no provider of {call.capability} could be reached")
+        has_begun, call, failure = False, make(), None
         for attempt in self._attempts(call, candidates(call)):
             try:
                 with attempt as provider:
-                    async with closing(provider.frames(self._admit(call, attempt.offer))) as frames:
-                        async for frame in frames:
-                            frame.raise_error()
+                    async with closing(provider.frames(self._admit(call, attempt.offer))) as bursts:
+                        async for burst in bursts:
                             has_begun = True
-                            yield frame
+                            yield burst
                     return
             except BusError as error:
                 if has_begun or not _may_go_elsewhere(error, attempt.offer.descriptor, call):
                     raise
                 failure = error
-        raise failure
+        raise failure or _unreachable(call.capability)
 
     def _attempts(self, call: CapabilityCall, offers: Sequence[Offer]) -> "Iterator[_ProviderAttempt]":
         """Tries at different nodes, of which the first may be whichever takes the call of those that share them."""
@@ -296,8 +294,10 @@ class _ProviderAttempt:
         return self._provider
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
-        is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
-        failure = None if error is None else BusError("cancelled") if is_cancelled else as_bus_error(error)
+        failure = None
+        if error is not None:
+            is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
+            failure = BusError("cancelled") if is_cancelled else as_bus_error(error)
         self.node = self._provider.node if isinstance(self._provider, RemoteProvider) else self.offer.node
         self._bus.record_end(self._call, self.offer, self.node, failure, asyncio.get_running_loop().time() - self._began)
 
@@ -333,6 +333,10 @@ def _receive_call(envelope: Envelope, authority: Authority, receive: Receive = n
     )
 
 
+def _unreachable(capability: str) -> BusError:
+    return BusError("partition", f"no provider of {capability} could be reached")
+
+
 def _may_go_elsewhere(error: BusError, descriptor: Descriptor, call: CapabilityCall) -> bool:
     """Whether another provider may be asked: nothing has run, or running it twice does no harm; and there is time left."""
     if call.deadline is not None and asyncio.get_running_loop().time() >= call.deadline:
@@ -342,19 +346,26 @@ def _may_go_elsewhere(error: BusError, descriptor: Descriptor, call: CapabilityC
     return descriptor.idempotent and error.code in _PROVIDER_FAILURES
 
 
-async def _number_frames(frames: AsyncGenerator[Frame, None]) -> AsyncGenerator[Frame, None]:
+async def _number_frames(bursts: AsyncGenerator[Sequence[Frame], None]) -> AsyncGenerator[Sequence[Frame], None]:
     """The frames with their numbers, ended by exactly one "done" or "error"."""
     seq, last = 0, None
     try:
-        async with closing(frames) as items:
-            async for frame in items:
-                if frame.is_end:  # it comes when the call has ended: whoever reads no further would seem to have cancelled it
-                    last = frame
-                    continue
-                seq += 1
-                yield Frame(frame.event, frame.data, seq)
+        async with closing(bursts) as items:
+            async for burst in items:
+                if burst[-1].is_end:  # it comes when the call has ended: whoever reads no further would seem to have cancelled it
+                    *burst, last = burst
+                if burst:
+                    yield [Frame(frame.event, frame.data, seq + number) for number, frame in enumerate(burst, 1)]
+                    seq += len(burst)
         if last is None:
             raise BusError("internal_error", "the answer ended without its last frame")
     except BusError as error:
         last = error_frame(error)
-    yield Frame(last.event, last.data, seq + 1)
+    yield (Frame(last.event, last.data, seq + 1),)
+
+
+async def _one_by_one(bursts: AsyncGenerator[Sequence[Frame], None]) -> AsyncGenerator[Frame, None]:
+    async with closing(bursts) as items:
+        async for burst in items:
+            for frame in burst:
+                yield frame

@@ -1,13 +1,13 @@
 """Descriptor: what a capability is, what it takes and gives, and for whom."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, fields
 from hashlib import sha256
 from typing import Any, Literal
 
 from callsmith.core.capability.authority import Trust
 from callsmith.core.errors import CallsmithError, UnsupportedSchema
-from callsmith.core.schema import check_schema, validate
+from callsmith.core.schema import Complaint, check_schema, validate
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.values import Json, Schema
 from callsmith.wire.capability.envelopes import (
@@ -20,6 +20,7 @@ from callsmith.wire.capability.envelopes import (
     write_version,
 )
 from callsmith.wire.capability.errors import BusError
+from callsmith.wire.capability.frames import Frame
 from callsmith.wire.fields import Fields
 
 
@@ -75,20 +76,20 @@ class Descriptor:
         return f"sha256:{sha256(canonical(definition)).hexdigest()}"
 
     def check_request(self, body: Mapping[str, Json]) -> None:
-        _check(self.request_schema, body, f"the body for {self.name}")
+        if self.request_schema and (complaints := validate(self.request_schema, body)):
+            raise _mismatch(f"the body for {self.name}", complaints)
 
     def check_response(self, answer: Mapping[str, Json]) -> None:
-        if self.response_schema is not None:
-            _check(self.response_schema, answer, f"the answer of {self.name}")
+        if self.response_schema and (complaints := validate(self.response_schema, answer)):
+            raise _mismatch(f"the answer of {self.name}", complaints)
 
-    def check_frame(self, event: str, data: Mapping[str, Json]) -> None:
-        if self.stream_schema is not None and event != "error":
-            _check(self.stream_schema, {"event": event, "data": data}, f"the frame {event!r} of {self.name}")
+    def check_frame(self, frame: Frame) -> None:
+        if self.stream_schema and (complaints := validate(self.stream_schema, {"event": frame.event, "data": frame.data})):
+            raise _mismatch(f"the frame {frame.event!r} of {self.name}", complaints)
 
 
-def _check(schema: Schema, value: Mapping[str, Json], what: str) -> None:
-    if schema and (complaints := validate(schema, value)):
-        raise BusError("schema_mismatch", f"{what} does not fit its schema: {'; '.join(map(str, complaints))}")
+def _mismatch(what: str, complaints: Iterable[Complaint]) -> BusError:
+    return BusError("schema_mismatch", f"{what} does not fit its schema: {'; '.join(map(str, complaints))}")
 
 
 def offers_params(offered: Mapping[str, Json], requested: Mapping[str, Json]) -> bool:

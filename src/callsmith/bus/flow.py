@@ -1,32 +1,113 @@
 """Flow control: the frames of a stream that are under way and not acknowledged have a limit, so that no buffer grows.
 
 The sender waits while its window is full, and gives up if nothing is acknowledged for too long. The receiver acknowledges all
-frames up to a number, now and then.
+frames up to a number, now and then. Inside a process frames go from hand to hand in bursts: those that are there at a time.
 """
 
 import asyncio
+from collections.abc import Callable, Sequence
 from typing import Final
 
+from callsmith.wire.capability.envelopes import WINDOW
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 
-WINDOW: Final = 16  # frames
+WIDEST: Final = 64  # frames of a window that has grown, where both sides say that theirs does
 ACK_EVERY: Final = 8  # frames
 ACK_SECONDS: Final = 5.0
+_BURST: Final = 8  # frames
+_UNHURRIED: Final = 1.0  # seconds after which a slow reader acknowledges what it has
+
+
+class FrameQueue:
+    """Frames between who has them and who reads them."""
+
+    def __init__(self) -> None:
+        self._frames: list[Frame] = []
+        self._failure: BaseException | None = None
+        self._reader: asyncio.Future[None] | None = None
+        self._writer: asyncio.Future[None] | None = None
+
+    @property
+    def waiting(self) -> int:
+        """How many frames wait for the reader."""
+        return len(self._frames)
+
+    def put(self, frame: Frame) -> None:
+        self._frames.append(frame)
+        _wake(self._reader)
+
+    def fail(self, error: BaseException) -> None:
+        """There is no more to come: after the frames that are there, the reader gets this."""
+        if self._failure is None:
+            self._failure = error
+            self.wake()
+
+    def wake(self) -> None:
+        """Let the reader look whether there is something new."""
+        _wake(self._reader)
+
+    async def wait_for_room(self, most: int) -> None:
+        """Wait until fewer than so many frames are there."""
+        while len(self._frames) >= most:
+            self._writer = asyncio.get_running_loop().create_future()
+            await self._writer
+
+    async def next_burst(self, until: float) -> Sequence[Frame]:
+        """The next frames; none if none comes by then."""
+        while not self._frames and await self._wait_for_news(until):
+            pass
+        burst, self._frames = self._frames[:_BURST], self._frames[_BURST:]
+        _wake(self._writer)
+        return burst
+
+    async def _wait_for_news(self, until: float) -> bool:
+        """Wait until something has come, and say whether there is time left."""
+        if self._failure is not None:
+            raise self._failure
+        loop = asyncio.get_running_loop()
+        self._reader = loop.create_future()
+        timer = loop.call_at(until, _wake, self._reader)
+        try:
+            await self._reader
+        finally:
+            timer.cancel()
+        return loop.time() < until
+
+
+def _wake(waiting: "asyncio.Future[None] | None") -> None:
+    if waiting is not None and not waiting.done():
+        waiting.set_result(None)
+
+
+def screen_frames(burst: Sequence[Frame], check: Callable[[Frame], None]) -> tuple[Sequence[Frame], BusError | None]:
+    """The frames up to the last of a stream, or to the first that is an error or is none: then what is wrong, too."""
+    for at, frame in enumerate(burst):
+        try:
+            frame.raise_error()
+            check(frame)
+        except BusError as error:
+            return burst[:at], error
+        if frame.is_end:
+            return burst[: at + 1], None
+    return burst, None
 
 
 class FlowControl:
-    """The sender's side: `await flow.room()` before each frame."""
+    """The sender's side: `await flow.room()` before each frame, or before several. For a receiver that keeps up, the window grows
+    by what it acknowledges, up to `widest`."""
 
-    def __init__(self, window: int = WINDOW, seconds: float = ACK_SECONDS) -> None:
+    def __init__(self, window: int = WINDOW, seconds: float = ACK_SECONDS, widest: int = 0) -> None:
+        self.widest = max(window, widest)
         self._window = window
         self._seconds = seconds
         self._sent = 0
         self._acknowledged = 0
         self._waiting: asyncio.Future[None] | None = None
 
-    async def room(self) -> None:
-        """Wait until one more frame may be sent, which counts as sent from then on. A BusError if that takes too long."""
+    async def room(self, frames: int = 1) -> int:
+        """Wait until more frames may be sent, and say how many of these: they count as sent from then on. A BusError if that takes
+        too long."""
         while self._sent - self._acknowledged >= self._window:
             self._waiting = asyncio.get_running_loop().create_future()
             try:
@@ -37,25 +118,30 @@ class FlowControl:
                 raise BusError("timeout", why, sent=True) from None
             finally:
                 self._waiting = None
-        self._sent += 1
+        room = min(frames, self._window - self._sent + self._acknowledged)
+        self._sent += room
+        return room
 
     def acknowledge(self, upto: int) -> None:
         """All frames up to this number have arrived. A BusError if they were never sent; an old number changes nothing."""
         if upto > self._sent:
             raise BusError("bad_request", f"frame {upto} was acknowledged, and only {self._sent} were sent")
         if upto > self._acknowledged:
+            self._window = min(self._window + upto - self._acknowledged, self.widest)
             self._acknowledged = upto
-            if self._waiting is not None and not self._waiting.done():
-                self._waiting.set_result(None)
+            _wake(self._waiting)
 
 
 class Acknowledgements:
-    """The receiver's side: whether frames come in their order, and up to which one they are to be acknowledged."""
+    """The receiver's side: whether frames come in their order, and up to which one they are to be acknowledged. Of a sender with
+    a window that grows up to `widest`, more are acknowledged at a time, as it grows."""
 
-    def __init__(self, every: int = ACK_EVERY) -> None:
+    def __init__(self, every: int = ACK_EVERY, widest: int = 0) -> None:
         self._every = every
+        self._most = max(every, widest // 2)
         self._received = 0
         self._acknowledged = 0
+        self._acknowledged_at = 0.0
 
     def check_order(self, frame: Frame) -> None:
         """Count a frame that has arrived; a BusError if it is not the next one."""
@@ -63,9 +149,12 @@ class Acknowledgements:
         if frame.seq != self._received:
             raise BusError("partition", f"frame {frame.seq} came in place of frame {self._received}", sent=True)
 
-    def take_due(self) -> int | None:
+    def take_due(self, now: float = 0.0) -> int | None:
         """Up to which frame they are to be acknowledged now; None if it is too early."""
-        if self._received - self._acknowledged < self._every:
+        unacknowledged = self._received - self._acknowledged
+        is_slow = unacknowledged >= ACK_EVERY and now - self._acknowledged_at >= _UNHURRIED
+        if unacknowledged < self._every and not is_slow:
             return None
-        self._acknowledged = self._received
+        self._acknowledged, self._acknowledged_at = self._received, now
+        self._every = min(2 * self._every, self._most)
         return self._received

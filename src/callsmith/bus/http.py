@@ -134,7 +134,7 @@ class HttpTransport:
         """Send a call, and give its answer."""
         node = self._server
         async with closing(self.send(envelope, offer, share=share, receive=nothing_received, authority=authority)) as frames:
-            async for frame in frames:
+            async for (frame,) in frames:
                 if frame.event == ACCEPTED:
                     node = str(frame.data["node"])
                 elif frame.is_end:
@@ -143,8 +143,8 @@ class HttpTransport:
 
     async def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority
-    ) -> AsyncGenerator[Frame, None]:
-        """Send a call and give the frames of its answer."""
+    ) -> AsyncGenerator[Sequence[Frame], None]:
+        """Send a call and give the frames of its answer, one by one."""
         message, seconds = self._message(envelope, authority), envelope.seconds
         until = None if seconds is None else asyncio.get_running_loop().time() + seconds + _MARGIN_SECONDS
         streams = envelope.stream and offer.descriptor.stream_schema is not None
@@ -152,7 +152,7 @@ class HttpTransport:
         answering = self._post(message, until) if socket is None else _SocketCall(socket, receive, until).frames(message)
         async with closing(answering) as frames:
             async for frame in frames:
-                yield frame
+                yield (frame,)
 
     def _message(self, envelope: Envelope, authority: Authority) -> dict[str, Json]:
         """The call as it is sent: to the server, which finds out who answers. What is signed for it is of no use elsewhere."""

@@ -3,13 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
+from functools import partial
 from typing import Any, TypeVar, cast
 
 from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.flow import FrameQueue, screen_frames
 from callsmith.bus.port import Answer, CapabilityCall, Handler
 from callsmith.core.capability.authority import SELF, Authority
 from callsmith.core.capability.execution import Audit, Execution, hash_arguments
@@ -54,7 +56,7 @@ class LocalProvider:
         latest = asyncio.get_running_loop().time() + self.descriptor.timeout_seconds
         deadline = latest if call.deadline is None else min(call.deadline, latest)
         try:
-            answer = await run(lambda: self._answer(call), deadline, self.descriptor)
+            answer = await run(self._handle(call, self._answer), deadline, self.descriptor)
         except (Exception, SystemExit) as error:  # other people's code: whatever it raises is an error of the wire
             raise self._failure(error) from error
         finally:
@@ -62,26 +64,30 @@ class LocalProvider:
         self._check_answer(answer)
         return answer
 
-    async def frames(self, call: CapabilityCall) -> AsyncGenerator[Frame, None]:
-        """The frames of an answer, the last of which is "done". Of a handler that does not stream, there is just that one."""
+    async def frames(self, call: CapabilityCall) -> AsyncGenerator[Sequence[Frame], None]:
+        """The frames of an answer, in bursts; the last is "done". Of a handler that does not stream, there is just that one."""
         self._admit(call)
-        queue: asyncio.Queue[Frame | None] = asyncio.Queue(_WINDOW)
-        pump = asyncio.ensure_future(self._pump(call, queue))
+        queue, loop = FrameQueue(), asyncio.get_running_loop()
+        writing = loop.create_task(self._handle(call, partial(self._write_frames, queue=queue)))
+        writing.add_done_callback(partial(self._end, queue))
         try:
             while True:
-                frame = await _next(queue, pump, call.deadline, self.descriptor)
-                if frame is None:
-                    raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame", sent=True)
-                self.descriptor.check_frame(frame.event, frame.data)
-                if frame.event == "done" and "output" in frame.data:
-                    self._check_answer(frame.data)
-                yield frame
-                if frame.is_end:
+                # Between two frames there is as much time as for a whole answer, as long as the deadline allows it.
+                until = loop.time() + self.descriptor.timeout_seconds
+                burst = await queue.next_burst(until if call.deadline is None else min(until, call.deadline))
+                if not burst:
+                    raise BusError("timeout", f"{self.descriptor.name} gave no sign of life in time", sent=True)
+                frames, error = screen_frames(burst, self._check_frame)
+                if frames:
+                    yield frames
+                if error is not None:
+                    raise error
+                if frames[-1].is_end:
                     return
         except (Exception, SystemExit) as error:  # as above
             raise self._failure(error) from error
         finally:
-            await _stop(pump)
+            await _stop(writing)
             self._in_flight -= 1
 
     def _admit(self, call: CapabilityCall) -> None:
@@ -92,33 +98,45 @@ class LocalProvider:
             raise BusError("capacity_exceeded", f"{self.descriptor.name} answers {most} calls at a time", seconds=0.5)
         self._in_flight += 1
 
-    def _audit_call(self, call: CapabilityCall) -> AbstractAsyncContextManager[None]:
+    async def _handle(self, call: CapabilityCall, take: Callable[[CapabilityCall], Awaitable[T]]) -> T:
+        """Run the handler on the caller's authority, with a record for the audit log."""
         _current.set(call.authority)
         audit = self._audit()
-        return nullcontext() if audit is None else _audit_call(audit, self.descriptor, call)
+        if audit is None:
+            return await take(call)
+        async with _audit_call(audit, self.descriptor, call):
+            return await take(call)
 
     async def _answer(self, call: CapabilityCall) -> Answer:
-        async with self._audit_call(call):
-            answering = self._handler(call)
-            if not isinstance(answering, AsyncIterator):
-                return await answering
-            async with closing(answering) as frames:
-                async for frame in frames:
-                    frame.raise_error()
-                    if frame.event == "done":
-                        return frame.data if "output" in frame.data else {"output": dict(frame.data), "meta": {}}
-            raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame")
+        answering = self._handler(call)
+        if not isinstance(answering, AsyncIterator):
+            return await answering
+        async with closing(answering) as frames:
+            async for frame in frames:
+                frame.raise_error()
+                if frame.event == "done":
+                    return frame.data if "output" in frame.data else {"output": dict(frame.data), "meta": {}}
+        raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame")
 
-    async def _pump(self, call: CapabilityCall, queue: "asyncio.Queue[Frame | None]") -> None:
-        async with self._audit_call(call):
-            answering = self._handler(call)
-            if not isinstance(answering, AsyncIterator):
-                await queue.put(Frame("done", await answering))
-                return
-            async with closing(answering) as frames:
-                async for frame in frames:
-                    await queue.put(frame)
-            await queue.put(None)
+    async def _write_frames(self, call: CapabilityCall, queue: FrameQueue) -> None:
+        answering = self._handler(call)
+        if not isinstance(answering, AsyncIterator):
+            queue.put(Frame("done", await answering))
+            return
+        async with closing(answering) as frames:
+            async for frame in frames:
+                if queue.waiting >= _WINDOW:
+                    await queue.wait_for_room(_WINDOW)
+                queue.put(frame)
+
+    def _end(self, queue: FrameQueue, writing: "asyncio.Task[None]") -> None:
+        lost = BusError("internal_error", f"{self.descriptor.name} ended without its last frame", sent=True)
+        queue.fail(asyncio.CancelledError() if writing.cancelled() else writing.exception() or lost)
+
+    def _check_frame(self, frame: Frame) -> None:
+        self.descriptor.check_frame(frame)
+        if frame.event == "done" and "output" in frame.data:
+            self._check_answer(frame.data)
 
     def _check_answer(self, answer: Answer) -> None:
         if not isinstance(cast(Any, answer), dict):
@@ -169,7 +187,7 @@ async def _audit_call(audit: Audit, descriptor: Descriptor, call: CapabilityCall
         await audit(replace(execution, outcome=outcome, seconds=round(time.perf_counter() - began, 6)))
 
 
-async def _inline(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:
+async def _inline(work: Coroutine[Any, Any, T], deadline: float, descriptor: Descriptor) -> T:
     """The result of the work, which is cancelled at its deadline."""
     task, is_late = asyncio.current_task(), False
     assert task is not None
@@ -181,7 +199,7 @@ async def _inline(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, d
 
     timer = asyncio.get_running_loop().call_at(deadline, cancel)
     try:
-        return await work()
+        return await work
     except asyncio.CancelledError:
         if not is_late or task.uncancel() > 0:  # somebody else wants it to end too
             raise
@@ -190,7 +208,7 @@ async def _inline(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, d
         timer.cancel()
 
 
-async def _within(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, descriptor: Descriptor) -> T:
+async def _within(work: Coroutine[Any, Any, T], deadline: float, descriptor: Descriptor) -> T:
     """The result of the work, in a task of its own: a handler that ignores its cancellation cannot hold anybody up."""
     loop = asyncio.get_running_loop()
     ended: asyncio.Future[None] = loop.create_future()
@@ -207,10 +225,10 @@ async def _within(work: Callable[[], Coroutine[Any, Any, T]], deadline: float, d
     raise BusError("timeout", f"{descriptor.name} gave no answer in time", sent=True)
 
 
-async def _announcing(ended: "asyncio.Future[None]", work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+async def _announcing(ended: "asyncio.Future[None]", work: Coroutine[Any, Any, T]) -> T:
     """Do the work and say at once that it has ended, which a callback of its task would say a turn of the loop later."""
     try:
-        return await work()
+        return await work
     finally:
         _set(ended)
 
@@ -218,30 +236,6 @@ async def _announcing(ended: "asyncio.Future[None]", work: Callable[[], Coroutin
 def _set(future: "asyncio.Future[None]") -> None:
     if not future.done():
         future.set_result(None)
-
-
-async def _next(
-    queue: "asyncio.Queue[Frame | None]", pump: "asyncio.Task[None]", deadline: float | None, descriptor: Descriptor
-) -> Frame | None:
-    """The next frame. Between two frames there is as much time as for a whole answer, as long as the deadline allows it."""
-    loop = asyncio.get_running_loop()
-    if queue.empty() and not pump.done():
-        until = loop.time() + descriptor.timeout_seconds
-        until = until if deadline is None else min(until, deadline)
-        getting = loop.create_task(queue.get())
-        try:
-            await asyncio.wait((getting, pump), timeout=until - loop.time(), return_when=asyncio.FIRST_COMPLETED)
-        finally:
-            if not getting.done():
-                getting.cancel()
-        if getting.done() and not getting.cancelled():
-            return getting.result()
-        if not pump.done():
-            raise BusError("timeout", f"{descriptor.name} gave no sign of life in time", sent=True)
-    if not queue.empty():
-        return queue.get_nowait()
-    pump.result()  # raises what the handler has raised
-    return None
 
 
 async def _stop(task: "asyncio.Task[Any]") -> None:

@@ -92,8 +92,8 @@ class Receiver(Protocol):
         """The answer in one piece: "done", or "error"."""
         ...
 
-    def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Frame, None]:
-        """The answer in frames, of which the last is "done" or "error"."""
+    def receive(self, envelope: Envelope, authority: Authority, receive: Receive) -> AsyncGenerator[Sequence[Frame], None]:
+        """The answer in bursts of frames, of which the last is "done" or "error"."""
         ...
 
 
@@ -131,11 +131,11 @@ class Transport(Protocol):
         share: bool,
         receive: Receive,
         authority: Authority,
-    ) -> AsyncGenerator[Frame, None]:
-        """Send a call and give the frames of its answer; that of a call without a stream is one frame, "done".
+    ) -> AsyncGenerator[Sequence[Frame], None]:
+        """Send a call and give the frames of its answer, in bursts; that of a call without a stream is one frame, "done".
 
         The transport adds who sends it, when, and the token that goes with the authority, and signs all of it. `share`: any node
-        that has the same offer may answer. The first frame of every answer is "accepted", with the node. A BusError whose `sent`
-        is false says that nobody has got the call.
+        that has the same offer may answer. The first frame of every answer is "accepted", with the node, and comes by itself. A
+        BusError whose `sent` is false says that nobody has got the call.
         """
         ...

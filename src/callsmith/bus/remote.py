@@ -1,15 +1,16 @@
 """RemoteProvider: a capability of another node, called over the transport; what is sent and what comes back is checked here."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 
+from callsmith.bus.flow import screen_frames
 from callsmith.bus.port import Answer, CapabilityCall, Offer, Transport
 from callsmith.core.closing import closing
 from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 
-ACCEPTED = "accepted"  # the first frame of an answer over a transport; nobody else sees it
+ACCEPTED = "accepted"  # the first frame of an answer over a transport, by itself; nobody else sees it
 
 
 class RemoteProvider:
@@ -31,20 +32,24 @@ class RemoteProvider:
         descriptor.check_response(frame.data)
         return frame.data
 
-    async def frames(self, call: CapabilityCall) -> AsyncGenerator[Frame, None]:
-        self._offer.descriptor.check_request(call.body)
+    async def frames(self, call: CapabilityCall) -> AsyncGenerator[Sequence[Frame], None]:
+        """The frames of an answer, in bursts."""
+        descriptor = self._offer.descriptor
+        descriptor.check_request(call.body)
         sending = self._transport.send(
             self._envelope(call), self._offer, share=self._share, receive=call.receive, authority=call.authority
         )
-        async with closing(sending) as frames:
-            async for frame in frames:
-                if frame.event == ACCEPTED:
-                    self.node = str(frame.data.get("node", self.node))
+        async with closing(sending) as bursts:
+            async for burst in bursts:
+                if burst[0].event == ACCEPTED:
+                    self.node = str(burst[0].data.get("node", self.node))
                     continue
-                frame.raise_error()
-                self._offer.descriptor.check_frame(frame.event, frame.data)
-                yield frame
-                if frame.is_end:
+                frames, error = screen_frames(burst, descriptor.check_frame)
+                if frames:
+                    yield frames
+                if error is not None:
+                    raise error
+                if frames[-1].is_end:
                     return
         raise BusError("partition", f"{call.capability} ended without its last frame", sent=True)
 

@@ -2,15 +2,14 @@
 
 import asyncio
 import time
-from collections import deque
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator
+from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import count
 from math import inf
 from secrets import token_hex
 
-from callsmith.bus.flow import WINDOW, Acknowledgements
+from callsmith.bus.flow import WIDEST, Acknowledgements, FrameQueue
 from callsmith.bus.nats.connection import NatsConnection
 from callsmith.bus.nats.messages import (
     PART,
@@ -24,7 +23,7 @@ from callsmith.bus.nats.neighbours import Neighbours, offer_digest
 from callsmith.bus.nats.serving import MOST_BYTES
 from callsmith.bus.port import Offer, Receive
 from callsmith.core.values import Json
-from callsmith.wire.capability.envelopes import Envelope, write_envelope
+from callsmith.wire.capability.envelopes import WINDOW, Envelope, write_envelope
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame, read_frame
 
@@ -32,7 +31,7 @@ ACCEPT_SECONDS = 2.0  # within which somebody accepts a call
 _SPARE_SECONDS = 1.0  # a provider that is too slow for its own limit says so itself
 
 
-class IncomingAnswer:
+class IncomingAnswer(FrameQueue):
     """The answer to a call, while it comes in.
 
     `node` is who answers: known beforehand, or from the first message, if `may_answer` says that this node may. Messages that are
@@ -40,13 +39,12 @@ class IncomingAnswer:
     """
 
     def __init__(self, request_id: str, node: str, may_answer: Callable[[str], bool]) -> None:
+        super().__init__()
         self._request_id = request_id
         self._may_answer = may_answer
-        self._frames: deque[Frame] = deque()
         self._parts: list[bytes] = []
-        self._waiter: asyncio.Future[None] | None = None
-        self._failure: BusError | None = None
         self.node = node
+        self.window = WINDOW  # frames that may be under way
         self.is_accepted = False
         self.on_late: Callable[[], None] | None = None  # called with what comes after the caller has given up
 
@@ -65,45 +63,16 @@ class IncomingAnswer:
         if self.on_late is not None:
             self.on_late()
             return
-        if frame.event != "accepted":
-            self._frames.append(frame)
-        if len(self._frames) > 2 * WINDOW:
-            self.fail(BusError("internal_error", f"the provider is more than {WINDOW} frames ahead", sent=True))
-        self._wake()
-
-    def fail(self, error: BusError) -> None:
-        """There is no more to come."""
-        if self._failure is None:
-            self._failure = error
-            self._wake()
+        if frame.event == "accepted":
+            self.wake()
+            return
+        self.put(frame)
+        if self.waiting > 2 * self.window:
+            self.fail(BusError("internal_error", f"the provider is more than {self.window} frames ahead", sent=True))
 
     async def wait_until_accepted(self, until: float) -> None:
         while not self.is_accepted and await self._wait_for_news(until):
             pass
-
-    async def next(self, until: float) -> Frame | None:
-        """The next frame; None if there is none by then."""
-        while not self._frames and await self._wait_for_news(until):
-            pass
-        return self._frames.popleft() if self._frames else None
-
-    async def _wait_for_news(self, until: float) -> bool:
-        """Wait until something has come, and say whether there is time left."""
-        if self._failure is not None:
-            raise self._failure
-        loop = asyncio.get_running_loop()
-        self._waiter = loop.create_future()
-        timer = loop.call_at(until, self._wake)
-        try:
-            await self._waiter
-        finally:
-            timer.cancel()
-            self._waiter = None
-        return loop.time() < until
-
-    def _wake(self) -> None:
-        if self._waiter is not None and not self._waiter.done():
-            self._waiter.set_result(None)
 
     def _read(self, message: NatsMessage) -> Frame | None:
         """The frame that is whole with this message."""
@@ -121,6 +90,8 @@ class IncomingAnswer:
         if not is_from(node, message, f"reply {self._request_id} "):
             return None
         self.node, self.is_accepted = node, True
+        window = entries.get("window")
+        self.window = window if isinstance(window, int) and WINDOW <= window <= WIDEST else WINDOW
         return read_frame(entries)
 
     def _join_part(self, part: str, data: bytes) -> Frame | None:
@@ -164,35 +135,37 @@ class OutgoingCalls:
         """Send a call that is not streamed; the node that has answered, and the one frame of its answer."""
         loop = asyncio.get_running_loop()
         with self._sending(envelope, offer, share, added) as call:
-            frame = await call.answer.next(min(call.deadline, loop.time() + ACCEPT_SECONDS))
-            if frame is None:
+            frames = await call.answer.next_burst(min(call.deadline, loop.time() + ACCEPT_SECONDS))
+            if not frames:
                 call.check_accepted()
                 longest = offer.descriptor.timeout_seconds + _SPARE_SECONDS
-                frame = await call.answer.next(min(call.deadline, loop.time() + longest))
-            if frame is None:
+                frames = await call.answer.next_burst(min(call.deadline, loop.time() + longest))
+            if not frames:
                 raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
             call.is_ended = True
-            return call.answer.node, frame
+            return call.answer.node, frames[0]
 
     async def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, added: dict[str, str]
-    ) -> AsyncGenerator[Frame, None]:
+    ) -> AsyncGenerator[Sequence[Frame], None]:
         """Send a call with what is added to its envelope, and give the frames of its answer, of which the first is "accepted"."""
-        loop, forwarding, acknowledgements = asyncio.get_running_loop(), None, Acknowledgements()
+        loop, forwarding = asyncio.get_running_loop(), None
         with self._sending(envelope, offer, share, added) as call:
             try:
                 await call.answer.wait_until_accepted(min(call.deadline, loop.time() + ACCEPT_SECONDS))
                 call.check_accepted()
                 forwarding = loop.create_task(self._forward(call, receive))
-                yield Frame("accepted", {"node": call.answer.node})
+                yield (Frame("accepted", {"node": call.answer.node}),)
+                acknowledgements = Acknowledgements(widest=call.answer.window)
                 frame_seconds = offer.descriptor.timeout_seconds + _SPARE_SECONDS
-                while frame := await call.answer.next(min(call.deadline, loop.time() + frame_seconds)):
-                    acknowledgements.check_order(frame)
-                    call.is_ended = frame.is_end
-                    yield frame
-                    if frame.is_end:
+                while burst := await call.answer.next_burst(min(call.deadline, loop.time() + frame_seconds)):
+                    for frame in burst:
+                        acknowledgements.check_order(frame)
+                    call.is_ended = burst[-1].is_end
+                    yield burst
+                    if call.is_ended:
                         return
-                    if upto := acknowledgements.take_due():
+                    if upto := acknowledgements.take_due(loop.time()):
                         self._control(call, {"type": "ack", "upto": upto})
                 raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
             finally:
@@ -209,6 +182,8 @@ class OutgoingCalls:
         request_id = f"{envelope.request_id}-{number}"
         message = write_envelope(envelope)
         message.update(added, request_id=request_id, timestamp=time.time())
+        if envelope.stream:
+            message["window"] = WIDEST
         payload = encode(message)
         if len(payload) > self._connection.most_bytes:
             most = self._connection.most_bytes

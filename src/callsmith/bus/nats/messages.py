@@ -58,7 +58,7 @@ _encoder = msgspec.json.Encoder(enc_hook=dict)
 _decoder = msgspec.json.Decoder()
 
 
-def encode(value: Mapping[str, Json]) -> bytes:
+def encode(value: Mapping[str, Json] | Struct) -> bytes:
     """The value as JSON; a BusError if JSON cannot say it."""
     try:
         return _encoder.encode(value)

@@ -4,14 +4,14 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import TypeAlias, cast
 
 from msgspec.structs import replace
 
-from callsmith.bus.flow import FlowControl
+from callsmith.bus.flow import WIDEST, FlowControl
 from callsmith.bus.nats.connection import NatsConnection
 from callsmith.bus.nats.messages import (
     SIGNATURE,
@@ -26,7 +26,7 @@ from callsmith.bus.port import Receiver
 from callsmith.core.capability.authority import Authority
 from callsmith.core.closing import closing
 from callsmith.core.values import Json
-from callsmith.wire.capability.envelopes import Envelope, decode_envelope, read_envelope
+from callsmith.wire.capability.envelopes import WINDOW, Envelope, decode_envelope, read_envelope
 from callsmith.wire.capability.errors import BusError, as_bus_error
 from callsmith.wire.capability.frames import Frame, error_frame
 
@@ -44,12 +44,13 @@ _MOST_WAITING = 64  # messages of a caller that the handler has not read yet
 
 @dataclass(slots=True)
 class Replies:
-    """Sends the frames of an answer. The first message says which node answers."""
+    """Sends the frames of an answer. The first message says which node answers, and how many frames it keeps under way."""
 
     _connection: NatsConnection
     _subject: str
     _request_id: str
     _node: str
+    _window: int = WINDOW
     _is_named: bool = False
 
     def accept(self) -> None:
@@ -78,10 +79,9 @@ class Replies:
             self._publish(part, f"{number}/{len(parts)}")
 
     def _encode(self, frame: Frame) -> bytes:
-        entries: dict[str, Json] = {"event": frame.event, "data": frame.data, "seq": frame.seq}
-        if not self._is_named:
-            entries["node"] = self._node
-        return encode(entries)
+        if self._is_named:
+            return encode(frame)
+        return encode({"event": frame.event, "data": frame.data, "seq": frame.seq, "node": self._node, "window": self._window})
 
     def _publish(self, payload: bytes, part: str = "") -> None:
         self._connection.publish(self._subject, payload, f"reply {self._request_id} {part}", part=part)
@@ -158,7 +158,9 @@ class Serving:
             return
         task = asyncio.current_task()
         assert task is not None
-        running = self._running[key] = _Running(task, envelope.sender, is_signed=bool(signature))
+        running = self._running[key] = _Running(
+            task, envelope.sender, FlowControl(widest=min(envelope.window, WIDEST)), is_signed=bool(signature)
+        )
         try:
             await self._answer(message, envelope, authority, running)
         except BusError as error:
@@ -176,20 +178,21 @@ class Serving:
         return envelope if late < _QUICK else replace(envelope, seconds=envelope.seconds - late)
 
     async def _answer(self, message: NatsMessage, envelope: Envelope, authority: Authority, running: "_Running") -> None:
-        replies = Replies(self._connection, message.reply, envelope.request_id, self._node)
+        replies = Replies(self._connection, message.reply, envelope.request_id, self._node, running.flow.widest)
         loop = asyncio.get_running_loop()
         self._accept_later(replies, loop.time() + ACCEPT_AFTER)
         deadline = loop.time() + (envelope.seconds or _SEND_SECONDS)
         sent = 0
         try:
             if not envelope.stream:
-                await self._send(replies, await self._receiver.answer(envelope, authority), deadline)
+                await self._send(replies, (await self._receiver.answer(envelope, authority),), deadline)
                 return
-            async with closing(self._receiver.receive(envelope, authority, running.receive)) as frames:
-                async for frame in frames:
-                    await running.flow.room()
-                    await self._send(replies, frame, deadline)
-                    sent = frame.seq
+            async with closing(self._receiver.receive(envelope, authority, running.receive)) as bursts:
+                async for burst in bursts:
+                    while burst:
+                        room = await running.flow.room(len(burst))
+                        await self._send(replies, burst[:room], deadline)
+                        sent, burst = burst[room - 1].seq, burst[room:]
         except BusError as error:
             replies.send(error_frame(error, sent + 1))
         finally:
@@ -209,15 +212,16 @@ class Serving:
         if self._unaccepted:
             self._accepting = loop.call_at(self._unaccepted[0][0], self._accept)
 
-    async def _send(self, replies: Replies, frame: Frame, deadline: float) -> None:
-        """Send a frame; if the connection is lost just now, when it is back."""
-        try:
-            replies.send(frame)
-        except BusError as error:
-            back = deadline - asyncio.get_running_loop().time()
-            if error.code != "partition" or not await self._connection.is_back(back):
-                raise
-            replies.send(frame)
+    async def _send(self, replies: Replies, frames: Iterable[Frame], deadline: float) -> None:
+        """Send frames; if the connection is lost just now, when it is back."""
+        for frame in frames:
+            try:
+                replies.send(frame)
+            except BusError as error:
+                back = deadline - asyncio.get_running_loop().time()
+                if error.code != "partition" or not await self._connection.is_back(back):
+                    raise
+                replies.send(frame)
 
     def _fail(self, message: NatsMessage, error: BusError) -> None:
         replies = Replies(self._connection, message.reply, _id_of(message), self._node)
@@ -232,12 +236,12 @@ class _Running:
 
     __slots__ = ("_messages", "flow", "is_signed", "latest", "sender", "task")
 
-    def __init__(self, task: "asyncio.Task[None]", sender: str, *, is_signed: bool) -> None:
+    def __init__(self, task: "asyncio.Task[None]", sender: str, flow: FlowControl, *, is_signed: bool) -> None:
         self.task = task
         self.sender = sender
         self.is_signed = is_signed
         self.latest = 0  # the number of the latest message; those before it are replays
-        self.flow = FlowControl()
+        self.flow = flow
         self._messages: asyncio.Queue[Mapping[str, Json] | None] | None = None
 
     def control(self, data: Mapping[str, Json]) -> None:

@@ -173,7 +173,7 @@ class NatsTransport:
 
     def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority
-    ) -> AsyncGenerator[Frame, None]:
+    ) -> AsyncGenerator[Sequence[Frame], None]:
         share, added = self._add_fields(envelope, offer, share, authority)
         return self._calls.send(envelope, offer, share=share, receive=receive, added=added)
 

@@ -89,6 +89,7 @@ def satisfies(offered: Version, requested: Version) -> bool:
     return offered[0] == requested[0] and offered[1] >= requested[1]
 
 
+WINDOW = 16  # frames of an answer that may be under way, where nothing else is agreed upon
 _LONGEST_ID = 128
 _MOST_PATTERNS = 256
 
@@ -101,7 +102,8 @@ class Envelope(Struct, frozen=True, rename={"sender": "from"}):
 
     `seconds` is how long the sender waits for the answer. `via`, `subject`, `trace_id` and `depth` are the lineage of the call;
     a receiver believes of them what the signature and the token bear out. `trust` and `capabilities` are how far the sender's own
-    caller may go: a receiver goes no further.
+    caller may go: a receiver goes no further. `window` is how many frames of the answer may be under way at most that the sender
+    has not acknowledged.
     """
 
     capability: str
@@ -122,6 +124,7 @@ class Envelope(Struct, frozen=True, rename={"sender": "from"}):
     depth: Annotated[int, Meta(ge=0)] = 0
     trust: Trust = "self"
     capabilities: Annotated[tuple[_Id, ...], Meta(max_length=_MOST_PATTERNS)] = EVERYTHING
+    window: Annotated[int, Meta(ge=1)] = WINDOW
 
 
 _KEYS = Envelope.__struct_encode_fields__
@@ -164,6 +167,7 @@ _OPTIONAL: tuple[tuple[str, str, Callable[[Fields, str], Any]], ...] = (
     ("token", "token", lambda fields, key: fields.text(key) or ""),
     ("via", "via", _read_via),
     ("depth", "depth", lambda fields, key: fields.integer(key, 0) or 0),
+    ("window", "window", lambda fields, key: fields.integer(key, 1) or WINDOW),
     ("trust", "trust", lambda fields, _: _read_trust(fields)),
     ("capabilities", "capabilities", lambda fields, _: _read_patterns(fields)),
 )
