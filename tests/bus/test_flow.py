@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from callsmith.bus.flow import Acknowledgements, FlowControl
+from callsmith.bus.flow import LARGE, Acknowledgements, FlowControl, FrameQueue, screen_frames
+from callsmith.wire.capability.envelopes import WINDOW
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 
@@ -53,3 +54,67 @@ def test_a_receiver_acknowledges_every_so_many_frames() -> None:
     assert list(filter(None, due)) == [8, 16, 24]
     with pytest.raises(BusError, match="frame 31 came in place of frame 30"):
         acknowledgements.check_order(Frame("token", seq=31))
+
+
+async def test_for_a_receiver_that_keeps_up_the_window_grows() -> None:
+    flow, acknowledgements = FlowControl(window=4, widest=16), Acknowledgements(every=2, widest=16)
+    bursts: list[int] = []
+    seq = 0
+    while len(bursts) < 8:
+        bursts.append(await flow.room(100))
+        for _ in range(bursts[-1]):
+            seq += 1
+            acknowledgements.check_order(Frame("token", seq=seq))
+            if upto := acknowledgements.take_due():
+                flow.acknowledge(upto)
+    assert bursts[0] == 4 and max(bursts) <= 16 and sum(bursts[-2:]) >= 16
+    flow.count_bytes(LARGE + 1)
+    assert await flow.room(100) <= 16
+
+
+async def test_a_receiver_that_sleeps_from_the_start_gets_a_plain_window() -> None:
+    flow = FlowControl(widest=256, seconds=0.02)
+    assert await flow.room(100) == WINDOW
+    with pytest.raises(BusError):
+        await flow.room()
+
+
+def test_a_slow_receiver_acknowledges_what_it_has_after_a_while() -> None:
+    acknowledgements = Acknowledgements(widest=256)
+    due: list[int | None] = []
+    for seq in range(1, 65):
+        acknowledgements.check_order(Frame("token", seq=seq))
+        due.append(acknowledgements.take_due(now=seq / 4))
+    assert [seq for seq in due if seq] == [8, 16, 24, 32, 40, 48, 56, 64]
+
+
+def test_a_receiver_that_has_read_all_acknowledges_it_whatever_the_window_was() -> None:
+    acknowledgements = Acknowledgements(widest=256)
+    for seq in range(1, 8):
+        acknowledgements.check_order(Frame("token", seq=seq))
+    assert acknowledgements.take_due(0.1, is_idle=True) is None
+    acknowledgements.check_order(Frame("token", seq=8))
+    assert acknowledgements.take_due(0.1, is_idle=True) == 8
+
+
+async def test_the_reader_of_a_queue_gets_what_is_there_and_then_what_went_wrong() -> None:
+    queue, loop = FrameQueue(), asyncio.get_running_loop()
+    assert not await queue.next_burst(loop.time() + 0.01)
+    for number in range(10):
+        queue.put(Frame("token", seq=number))
+    queue.fail(BusError("partition"))
+    writing = asyncio.create_task(queue.wait_for_room(1))
+    seqs: list[int] = []
+    while len(seqs) < 10:
+        seqs += [frame.seq for frame in await queue.next_burst(loop.time() + 60)]
+    assert seqs == list(range(10))
+    with pytest.raises(BusError, match="partition"):
+        await queue.next_burst(loop.time() + 60)
+    await writing
+
+
+def test_frames_before_one_that_is_wrong_are_passed_on() -> None:
+    good, wrong, done = Frame("token"), Frame("error", {"error": "timeout"}), Frame("done")
+    frames, error = screen_frames([good, wrong, good], lambda frame: None)
+    assert frames == [good] and error is not None and error.code == "timeout"
+    assert screen_frames([good, done, good], lambda frame: None) == ([good, done], None)

@@ -12,7 +12,8 @@ from callsmith.wire.capability.envelopes import WINDOW
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 
-WIDEST: Final = 64  # frames of a window that has grown, where both sides say that theirs does
+WIDEST: Final = 256  # frames of a window that has grown, where both sides say that theirs does
+LARGE: Final = 4096  # bytes of a frame, of which no more than a plain window are under way
 ACK_EVERY: Final = 8  # frames
 ACK_SECONDS: Final = 5.0
 _BURST: Final = 8  # frames
@@ -105,9 +106,14 @@ class FlowControl:
         self._acknowledged = 0
         self._waiting: asyncio.Future[None] | None = None
 
+    def count_bytes(self, size: int) -> None:
+        """A frame of this size was sent. After a large one the window is a plain one again: what is under way is bounded."""
+        if size > LARGE:
+            self.widest = self._window = min(self._window, WINDOW)
+
     async def room(self, frames: int = 1) -> int:
-        """Wait until more frames may be sent, and say how many of these: they count as sent from then on. A BusError if that takes
-        too long."""
+        """Wait until some of these frames may be sent, and say how many: they count as sent from then on. A BusError if that
+        takes too long."""
         while self._sent - self._acknowledged >= self._window:
             self._waiting = asyncio.get_running_loop().create_future()
             try:
@@ -149,11 +155,12 @@ class Acknowledgements:
         if frame.seq != self._received:
             raise BusError("partition", f"frame {frame.seq} came in place of frame {self._received}", sent=True)
 
-    def take_due(self, now: float = 0.0) -> int | None:
-        """Up to which frame they are to be acknowledged now; None if it is too early."""
+    def take_due(self, now: float = 0.0, *, is_idle: bool = False) -> int | None:
+        """Up to which frame they are to be acknowledged now; None if it is too early. Some are not waited for: no more are there
+        to be read, so that the sender may be waiting, or the reader takes its time."""
         unacknowledged = self._received - self._acknowledged
-        is_slow = unacknowledged >= ACK_EVERY and now - self._acknowledged_at >= _UNHURRIED
-        if unacknowledged < self._every and not is_slow:
+        is_enough = is_idle or now - self._acknowledged_at >= _UNHURRIED
+        if unacknowledged < (min(ACK_EVERY, self._every) if is_enough else self._every):
             return None
         self._acknowledged, self._acknowledged_at = self._received, now
         self._every = min(2 * self._every, self._most)

@@ -27,7 +27,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 
 GRACE = 0.2  # seconds a handler may take to stop after it was cancelled, before it is left behind
-_WINDOW = 16  # frames that a handler may be ahead of the reader
+_WINDOW = 64  # frames that a handler may be ahead of the reader
 _left_behind: "set[asyncio.Task[Any]]" = set()  # an event loop does not keep its tasks alive by itself
 _current: ContextVar[Authority] = ContextVar("callsmith_authority", default=SELF)
 

@@ -18,6 +18,7 @@ from callsmith.bus.nats.messages import (
     decode,
     encode,
     is_from,
+    is_signing,
 )
 from callsmith.bus.nats.neighbours import Neighbours, offer_digest
 from callsmith.bus.nats.serving import MOST_BYTES
@@ -25,7 +26,7 @@ from callsmith.bus.port import Offer, Receive
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import WINDOW, Envelope, write_envelope
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.frames import Frame, read_frame
+from callsmith.wire.capability.frames import Frame, decode_frame, read_frame
 
 ACCEPT_SECONDS = 2.0  # within which somebody accepts a call
 _SPARE_SECONDS = 1.0  # a provider that is too slow for its own limit says so itself
@@ -43,6 +44,7 @@ class IncomingAnswer(FrameQueue):
         self._request_id = request_id
         self._may_answer = may_answer
         self._parts: list[bytes] = []
+        self._is_signed = False
         self.node = node
         self.window = WINDOW  # frames that may be under way
         self.is_accepted = False
@@ -78,18 +80,16 @@ class IncomingAnswer(FrameQueue):
         """The frame that is whole with this message."""
         part = message.headers.get(PART, "")
         if self.is_accepted:
-            if not is_from(self.node, message, f"reply {self._request_id} {part}"):
+            if self._is_signed and not is_from(self.node, message, f"reply {self._request_id} {part}"):
                 return None
-            if part:
-                return self._join_part(part, message.data)
-            return read_frame(decode(message.data))
+            return self._join_part(part, message.data) if part else decode_frame(message.data)
         entries = decode(message.data)
         node = entries.get("node")
         if not isinstance(node, str) or part or (node != self.node if self.node else not self._may_answer(node)):
             return None
         if not is_from(node, message, f"reply {self._request_id} "):
             return None
-        self.node, self.is_accepted = node, True
+        self.node, self.is_accepted, self._is_signed = node, True, is_signing(node)
         window = entries.get("window")
         self.window = window if isinstance(window, int) and WINDOW <= window <= WIDEST else WINDOW
         return read_frame(entries)
@@ -104,7 +104,7 @@ class IncomingAnswer(FrameQueue):
             return None
         whole = b"".join(self._parts)
         self._parts.clear()
-        return read_frame(decode(whole))
+        return decode_frame(whole)
 
 
 class OutgoingCalls:
@@ -165,7 +165,7 @@ class OutgoingCalls:
                     yield burst
                     if call.is_ended:
                         return
-                    if upto := acknowledgements.take_due(loop.time()):
+                    if upto := acknowledgements.take_due(loop.time(), is_idle=not call.answer.waiting):
                         self._control(call, {"type": "ack", "upto": upto})
                 raise BusError("timeout", f"{envelope.capability} gave no answer in time", sent=True)
             finally:

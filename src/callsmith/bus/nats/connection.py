@@ -26,7 +26,6 @@ Taker: TypeAlias = Callable[[NatsMessage], None]
 _HEADER_BYTES = 1024  # that a message may take besides its payload
 _START_SECONDS = 5.0
 _PING_SECONDS, _MISSED_PONGS = 1, 2  # after which the server counts as gone
-_CLOSELY = 200e-6  # seconds after which a message is written that is not together with those before it
 _NO_HEADERS: Mapping[str, str] = {}
 
 
@@ -40,7 +39,6 @@ class _Client(Client):
     def __init__(self) -> None:
         super().__init__()
         self.takers: dict[object, Taker] = {}
-        self._written_at = 0.0
         self._will_write = False
 
     def send(self, subject: str, payload: bytes, reply: str, headers: Mapping[str, str]) -> None:
@@ -65,19 +63,13 @@ class _Client(Client):
         await cast(Any, super())._send_ping(future)
 
     def _flush(self) -> None:
-        """Write what is to be sent: a message that comes alone at once, and those that closely follow another together."""
-        if self._will_write:
-            return
-        loop = asyncio.get_running_loop()
-        if loop.time() - self._written_at >= _CLOSELY:
-            self._write()
-        else:
+        """Write what is to be sent, all that comes in one turn of the event loop together: a system call wakes up the server."""
+        if not self._will_write:
             self._will_write = True
-            loop.call_soon(self._write)
+            asyncio.get_running_loop().call_soon(self._write)
 
     def _write(self) -> None:
         self._will_write = False
-        self._written_at = asyncio.get_running_loop().time()
         if self._pending and self._transport is not None and self.is_connected:
             self._transport.writelines(self._pending)
             self._pending, self._pending_data_size = [], 0

@@ -62,14 +62,14 @@ class Replies:
         """Nothing more is sent, not even that the call runs."""
         self._is_named = True
 
-    def send(self, frame: Frame) -> None:
-        """Send a frame, in several messages if it is longer than one may be."""
+    def send(self, frame: Frame) -> int:
+        """Send a frame, in several messages if it is longer than one may be, and say how long it is."""
         payload = self._encode(frame)
         most = self._connection.most_bytes
         if len(payload) <= most:
             self._publish(payload)
             self._is_named = True
-            return
+            return len(payload)
         self.accept()
         if len(payload) > MOST_BYTES:
             too_long = BusError("internal_error", f"the answer has more than {MOST_BYTES} bytes, and cannot be sent")
@@ -77,6 +77,7 @@ class Replies:
         parts = [payload[start : start + most] for start in range(0, len(payload), most)]
         for number, part in enumerate(parts, 1):
             self._publish(part, f"{number}/{len(parts)}")
+        return len(payload)
 
     def _encode(self, frame: Frame) -> bytes:
         if self._is_named:
@@ -191,7 +192,7 @@ class Serving:
                 async for burst in bursts:
                     while burst:
                         room = await running.flow.room(len(burst))
-                        await self._send(replies, burst[:room], deadline)
+                        running.flow.count_bytes(await self._send(replies, burst[:room], deadline))
                         sent, burst = burst[room - 1].seq, burst[room:]
         except BusError as error:
             replies.send(error_frame(error, sent + 1))
@@ -212,16 +213,18 @@ class Serving:
         if self._unaccepted:
             self._accepting = loop.call_at(self._unaccepted[0][0], self._accept)
 
-    async def _send(self, replies: Replies, frames: Iterable[Frame], deadline: float) -> None:
-        """Send frames; if the connection is lost just now, when it is back."""
+    async def _send(self, replies: Replies, frames: Iterable[Frame], deadline: float) -> int:
+        """Send frames; if the connection is lost just now, when it is back. How long the longest is."""
+        longest = 0
         for frame in frames:
             try:
-                replies.send(frame)
+                longest = max(longest, replies.send(frame))
             except BusError as error:
                 back = deadline - asyncio.get_running_loop().time()
                 if error.code != "partition" or not await self._connection.is_back(back):
                     raise
-                replies.send(frame)
+                longest = max(longest, replies.send(frame))
+        return longest
 
     def _fail(self, message: NatsMessage, error: BusError) -> None:
         replies = Replies(self._connection, message.reply, _id_of(message), self._node)

@@ -63,6 +63,24 @@ def encode_sse(frame: Frame) -> bytes:
     return write_frame(encode_json(frame.data), frame.event.encode())
 
 
+_decoder = msgspec.json.Decoder(Frame)
+
+
+def decode_frame(data: bytes) -> Frame:
+    """The frame in the bytes of a message; a BusError if there is none."""
+    try:
+        frame = _decoder.decode(data)
+    except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
+        raise _no_frame() from error
+    if not frame.event:
+        raise _no_frame()
+    return frame
+
+
+def _no_frame() -> BusError:
+    return BusError("bad_request", "a frame is an object with event, data and seq")
+
+
 def read_frame(value: Json) -> Frame:
     """The frame that `encode_frame` has written; a BusError if it is none."""
     if isinstance(value, dict):
@@ -70,4 +88,4 @@ def read_frame(value: Json) -> Frame:
         event, data, seq = entries.get("event"), entries.get("data"), entries.get("seq", 0)
         if isinstance(event, str) and event and isinstance(data, dict) and isinstance(seq, int):
             return Frame(event, cast(dict[str, Json], data), seq)
-    raise BusError("bad_request", "a frame is an object with event, data and seq")
+    raise _no_frame()
