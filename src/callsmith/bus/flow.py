@@ -98,7 +98,7 @@ class FlowControl:
     """The sender's side: `await flow.room()` before each frame, or before several. For a receiver that keeps up, the window grows
     by what it acknowledges, up to `widest`."""
 
-    def __init__(self, window: int = WINDOW, seconds: float = ACK_SECONDS, widest: int = 0) -> None:
+    def __init__(self, window: int = WINDOW, seconds: float = ACK_SECONDS, *, widest: int = 0) -> None:
         self.widest = max(window, widest)
         self._window = window
         self._seconds = seconds
