@@ -132,11 +132,12 @@ class Ours:
         first = (len(places), median(everywhere), p99(everywhere), median(masks), p99(masks))
         return (*first, median(ruled), median(chosen), p99(chosen), 100 * (1 - len(masks) / len(places)))
 
-    def masks(self, tools: list[Tool], call: Call) -> list[float]:
-        """µs for finding what may come, at every token of the call."""
+    def masks(self, tools: list[Tool], call: Call, *, forced: bool = True) -> list[float]:
+        """µs for finding what may come, at every token of the call; without `forced`, the mask alone."""
         constraint, spent = self.start(tools), list[float]()
+        find = self._find if forced else self._compute
         for token in self.vocabulary.tokenize(write(self.format, [call])):
-            spent.append(timed(partial(self._find, constraint))[1] * 1000)
+            spent.append(timed(partial(find, constraint))[1] * 1000)
             if not constraint.admits(token):
                 break
         return spent
@@ -164,6 +165,11 @@ class Ours:
         constraint.find_forced()
         (constraint if isinstance(constraint, Constraint) else constraint._stage)._fill()
 
+    def _compute(self, constraint: ActiveConstraint) -> None:
+        """Compute the mask, as if nothing were known of what must come."""
+        stage = constraint if isinstance(constraint, Constraint) else constraint._stage
+        stage.matcher.unsafe_compute_mask_ptr(*stage._place)
+
     def _mask(self, constraint: ActiveConstraint) -> float:
         """µs for the whole mask."""
         stage = constraint if isinstance(constraint, Constraint) else constraint._stage
@@ -172,22 +178,32 @@ class Ours:
 
 
 def masks_beside(ours: Ours, rival: Rival, tools: list[Tool], calls: list[Call]) -> None:
-    """What may come at every token of the same calls, by turns. The second time the grammar has been used before."""
+    """What may come at every token of the same calls, by turns. The second time the grammar has been used before. What is prepared
+    while a grammar is compiled is spared later, so that both together are told too, for the first call."""
     rows: list[tuple[object, ...]] = []
+    alone = Ours(ours.vocabulary, ours.format.name)
     for count in (1, 10, 100):
-        some = tools[:count]
-        compiled, first, again, theirs = rival.compile(some), list[float](), list[float](), list[float]()
+        some, offered_calls = tools[:count], some_calls(tools[:count], calls)
+        compiled, compiling = timed(lambda some=some: rival.compile(some))
+        first, again, only, theirs = list[float](), list[float](), list[float](), list[float]()
         middles: list[tuple[float, float]] = []
-        for call in some_calls(some, calls):
+        _, starting = timed(lambda some=some: ours.start(some))
+        for call in offered_calls:
             mine, tokens = ours.masks(some, call), ours.vocabulary.tokenize(write(format_named("json"), [call]))
             other = [mask for mask, _ in rival.costs(compiled, tokens)]
             middles.append((median(mine), median(other)))
+            if not first:
+                whole = starting + sum(mine) / 1000, compiling + sum(other) / 1000
+                compare(f"a grammar and the first call, {count} tools", "CPU ms", [whole[0]], rival.name, [whole[1]], goal=1.0)
             first, again, theirs = first + mine, again + ours.masks(some, call), theirs + other
+            only += alone.masks(some, call, forced=False)
         noted = list(zip(*middles, strict=True))
         compare(f"a mask, {count} tools", "CPU µs, p50 of a call", noted[0], rival.name, noted[1], goal=1.0)
+        for what, spent in (("with forced tokens", first), ("alone", only)):
+            compare(f"a mask {what}, first use, {count} tools", "CPU µs, p99", [p99(spent)], rival.name, [p99(theirs)], goal=1.0)
         ratios = median(first) / median(theirs), median(again) / median(theirs)
-        rows.append((count, *map(of_three, (first, again, theirs)), *ratios))
-    heads = ("tools", "callsmith, first use", "again", rival.name, "p50 ratio, first use", "again")
+        rows.append((count, *map(of_three, (first, again, only, theirs)), *ratios))
+    heads = ("tools", "callsmith, first use", "again", "masks alone, first use", rival.name, "p50 ratio, first use", "again")
     show(f"finding what may come at every token, beside {rival.name}: µs, p50 / p99 / mean", heads, rows)
 
 
