@@ -178,7 +178,7 @@ class Ours:
 
 
 def masks_beside(ours: Ours, rival: Rival, tools: list[Tool], calls: list[Call]) -> None:
-    """What may come at every token of the same calls, by turns. The second time the grammar has been used before. What is made ready
+    """What may come at every token of the same calls, by turns. The second time the grammar was used before. What is made ready
     while a grammar is compiled is spared later, so that both together are told too, for the first call."""
     rows: list[tuple[object, ...]] = []
     alone = Ours(ours.vocabulary, ours.format.name)
