@@ -23,10 +23,12 @@ from callsmith.formats import format_named
 from callsmith.formats.reader.reader import Reader
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
+from callsmith.grammar.targets.lark import to_lark
 from callsmith.models.grammars import Grammars
 from callsmith.models.weights.fetch import fetch
 
 SET = 10  # tools of a set
+GRAMMARS = 60  # that are kept
 MID_ANSWER = 'Let me look that up.\n<tool_call>\n{"name": "get_weather_0", "arguments": {"city": "New York, the one in the ea'
 _numbers = count()
 
@@ -36,6 +38,7 @@ def main(model: str) -> None:
     compiler = Compiler(weights.vocabulary)
     compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
     hermes, shared = format_named("hermes"), new_set()
+    sets = iter([new_set() for _ in range(2 * (GRAMMARS + 3))])  # made before: they are not the grammar's
 
     def grammars(tools: tuple[Tool, ...]) -> tuple[Grammars, Grammar | Relay]:
         kept = Grammars(hermes, relays=True)
@@ -44,8 +47,14 @@ def main(model: str) -> None:
         return kept, compiled_grammar
 
     def compiled() -> Any:
-        kept, compiled_grammar = grammars(new_set())
+        kept, compiled_grammar = grammars(next(sets))
         return kept, compiler.begin(compiled_grammar)
+
+    def compile_alone(grammar: str) -> Any:
+        return compiler._compile(grammar)
+
+    wholes = [Grammars(hermes).get(new_set(), Choice("required"), parallel=False) for _ in range(2 * (GRAMMARS + 3))]
+    texts = iter([to_lark(whole, weights.vocabulary.specials) for whole in wholes if isinstance(whole, Grammar)])
 
     def reader(more: str = "") -> Reader:
         new_reader = Reader(hermes, shared)
@@ -67,7 +76,9 @@ def main(model: str) -> None:
     rows = [
         ("a tool, as a request brings it", *taken(new_tool, 2000)),
         ("its schema, compiled by the first call", *taken(lambda: checked(new_tool()), 500)),
-        (f"the grammar of {SET} tools, compiled", *taken(compiled, 60)),
+        (f"the grammar of {SET} tools, compiled", *taken(compiled, GRAMMARS)),
+        ("… by llguidance alone, in one grammar", *taken(lambda: compile_alone(next(texts)), GRAMMARS)),
+        ("… by llguidance alone, a grammar of one word", *taken(lambda: compile_alone(f'start: "{next(_numbers)}"'), 300)),
         ("a reader in the middle of a call", *taken(reader, 1000)),
         ("a reader 10 KB into an argument", *taken(lambda: reader("word and " * 1112), 100)),
         ("a sequence under a grammar, without its KV cache", *taken(sequence, 200)),
