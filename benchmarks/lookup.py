@@ -118,8 +118,8 @@ async def measure(folder: str) -> None:
             spent: dict[bool, list[float]] = {False: [], True: []}
             passes: dict[bool, int] = {}
             said: dict[bool, str] = {}
-            for number in range(1 + ROUNDS):
-                for looks_up in (False, True):
+            for number in range(1 + 2 * ROUNDS):
+                for looks_up in (False, True) if number % 2 else (True, False):
                     context.looks_up = looks_up
                     before, began = count(), time.perf_counter()
                     said[looks_up] = await ask(model, asked)
