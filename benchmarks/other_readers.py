@@ -50,7 +50,7 @@ def other_readers(tool: Tool) -> Iterator[OtherReaders]:
     """Those that can be imported; what is missing is said."""
     if str(RIVALS) not in sys.path:
         sys.path.append(str(RIVALS))
-    for kind in (_SGLang, _VLLM):
+    for kind in (_VLLM, _SGLang):  # this order: torch, which vLLM imports, is misled by the triton that stands in for SGLang
         try:
             reader = _StandIns().around(partial(kind, tool))
         except Exception as missing:  # half of an installation fails in many ways

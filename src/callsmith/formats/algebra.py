@@ -24,6 +24,7 @@ Parts that share an opener are tried in order; of several `Calls` all are read, 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import Enum
+from functools import lru_cache
 from typing import TypeAlias
 
 from callsmith.core.types.field_checks import check_fields
@@ -41,6 +42,8 @@ class Hole(Enum):
     TYPE = "type"  # the flag of its type,
     VALUE = "value"  # and its value
     SKIP = "skip"  # a header word without meaning: skipped when read, not written
+
+    __hash__ = object.__hash__  # nodes are looked up while text is read
 
 
 NAME, ID, INDEX, ARGS, KEY, TYPE, VALUE, SKIP = Hole
@@ -163,14 +166,11 @@ class Calls:
         ):  # fmt: skip
             object.__setattr__(self, name, value)
 
-    @property
-    def has_id_last(self) -> bool:
-        """Whether a call's id comes after its arguments."""
-        holes = list(_holes(self.item))
-        return Hole.ID in holes and any(hole in (Hole.ARGS, Hole.VALUE) for hole in holes[: holes.index(Hole.ID)])
+    def __hash__(self) -> int:
+        return hash((self.between, self.index, len(self.item)))
 
 
-def _holes(nodes: "Nodes") -> Iterator[Hole]:
+def holes_of(nodes: "Nodes") -> Iterator[Hole]:
     """The holes of nodes, in order."""
     for node in nodes:
         match node:
@@ -179,7 +179,7 @@ def _holes(nodes: "Nodes") -> Iterator[Hole]:
             case Obj():
                 yield from (hole for field in node.fields for hole in field if isinstance(hole, Hole))
             case Opt() | Each() | Ident():
-                yield from _holes(node.nodes)
+                yield from holes_of(node.nodes)
             case str() | OneOf():
                 pass
 
@@ -232,6 +232,9 @@ class Format:
     ids: str = ""
     drop: tuple[str, ...] = ()
     detectors: tuple[type[BaseFormatDetector], ...] = ()
+
+    def __hash__(self) -> int:
+        return hash(self.name)
 
     @property
     def calls(self) -> Calls:
@@ -301,6 +304,7 @@ def space_around(nodes: Nodes, position: int) -> tuple[str, str]:
     return "".join(text[len(text.rstrip()) :] for text in before), "".join(text[: -len(text.lstrip()) or None] for text in after)
 
 
+@lru_cache(4096)
 def first_literals(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...]:
     """The literals that nodes may begin with, also after missing optional nodes; `follow` is what may come after all nodes."""
     literals: list[str] = []
@@ -324,6 +328,7 @@ def first_literals(nodes: Nodes, follow: tuple[str, ...] = ()) -> tuple[str, ...
     return tuple(dict.fromkeys((*literals, *follow)))
 
 
+@lru_cache(4096)
 def is_strong(marker: str) -> bool:
     """Whether a marker hardly ever occurs in prose. After a weak marker, only the name of a known tool makes a call."""
     return len(marker) > 2 and any(mark in marker for mark in "<>|[]")

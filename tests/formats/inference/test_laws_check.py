@@ -50,7 +50,7 @@ def test_reasoning_that_never_ends_is_found() -> None:
 
 def test_a_reader_that_raises_is_found_with_the_text(monkeypatch: pytest.MonkeyPatch) -> None:
     class Fragile(laws.Reader):
-        def close(self):
+        def close(self, text: str = ""):
             raise LookupError("nobody thought of this")
 
     monkeypatch.setattr(laws, "Reader", Fragile)

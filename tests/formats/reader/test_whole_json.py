@@ -11,9 +11,8 @@ from callsmith.core.events import CallReady
 from callsmith.core.values import Tool
 from callsmith.formats import format_named
 from callsmith.formats.reader.reader import Reader
-from callsmith.formats.reader.source import TextSource
 from callsmith.formats.reader.typed import ValueSchema
-from callsmith.formats.reader.whole_json import whole_json
+from callsmith.formats.reader.whole.values import whole_json
 
 HERMES = format_named("hermes")
 LEAVES = (
@@ -62,7 +61,7 @@ def test_a_text_in_one_piece_is_read_as_it_is_in_many(
     call = json.dumps({"name": "write", "arguments": arguments}, **style)
     text = f"<tool_call>\n{call}\n</tool_call>"
     whole, pieces = Reader(HERMES, (tool,)), Reader(HERMES, (tool,))
-    at_once = whole.feed(text) + whole.close()
+    at_once = whole.close(text)
     step_by_step = [event for char in text for event in pieces.feed(char)] + pieces.close()
     assert _ready(at_once) == _ready(step_by_step)
 
@@ -94,7 +93,6 @@ STRINGS = {"type": "object", "properties": {"a": {"type": "string"}}}
     ],
 )
 def test_only_what_needs_no_repair_is_read_at_once(text: str, schema: dict[str, Any] | None, read: str | None) -> None:
-    source = TextSource()
-    source.feed(text)
-    assert whole_json(source, ValueSchema(schema, schema) if schema else None) == read
-    assert source.pos == (0 if read is None else text.rindex(read[-1]) + 1)
+    whole = whole_json(text, 0, ValueSchema(schema, schema) if schema else None)
+    assert (whole and whole.text) == read
+    assert whole is None or (whole.end, whole.value) == (text.rindex(whole.text[-1]) + 1, json.loads(whole.text))

@@ -118,6 +118,8 @@ def examine_fields(value: Any) -> None:
 
 def check_argument(name: str, value: Any, hint: Any, advice: str = "", *, field: str = "") -> Any:
     """The argument as the annotation wants it; one that does not fit is a UsageError that says what was expected."""
+    if type(value) is hint:
+        return value
     try:
         return value if type(value) is hint else _fit(value, hint)
     except _Mismatch as mismatch:

@@ -208,8 +208,8 @@ def _schema(**types: str) -> dict[str, Any]:
 def read_in_chunks(format: Format, text: str, size: int, tools: Iterable[Tool] = ()) -> list[ModelEvent]:
     """Read a text in chunks of this size (0: whole), with neighbouring deltas joined."""
     reader = Reader(format, tools)
-    pieces = [text] if not size else [text[at : at + size] for at in range(0, len(text), size)]
-    return merge_deltas([event for piece in pieces for event in reader.feed(piece)] + reader.close())
+    pieces = [text[at : at + size] for at in range(0, len(text), size)] if size else []
+    return merge_deltas([event for piece in pieces for event in reader.feed(piece)] + reader.close("" if size else text))
 
 
 def merge_deltas(events: Iterable[ModelEvent]) -> list[ModelEvent]:

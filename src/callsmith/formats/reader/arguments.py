@@ -29,6 +29,7 @@ from callsmith.formats.reader.literals import NAME_LIKE, LiteralReader
 from callsmith.formats.reader.markers import closers_of
 from callsmith.formats.reader.source import Emit, Incremental, Truncated, ignore, stops
 from callsmith.formats.reader.typed import (
+    ARGS_KEYS,
     Bounds,
     ValueSchema,
     declared_keys,
@@ -40,8 +41,7 @@ from callsmith.formats.reader.typed import (
     read_raw,
 )
 from callsmith.formats.reader.values import Sink, read_notation
-
-ARGS_KEYS = ("arguments", "parameters", "args", "input")
+from callsmith.formats.reader.whole.sections import unclosed_ends
 
 
 class ArgumentsReader:
@@ -103,13 +103,14 @@ class ArgumentsReader:
         """Read one argument; returns 1, or 0 for a key without a value."""
         key: str | None = None
         flag: str | None = None
-        unclosed_ends = (*self._argument_starts(nodes), *self._call_ends())
+        properties = tuple(self._schema.get("properties", ()))
+        starts = () if self._literals.is_constrained else unclosed_ends(self._part, nodes, properties)
         for position, node in enumerate(nodes):
             ends = first_literals(nodes[position + 1 :], follow)
             if node is VALUE and key is not None:
-                bounds = Bounds((*ends, *unclosed_ends), *space_around(nodes, position))
+                bounds = Bounds((*ends, *starts), *space_around(nodes, position))
                 yield from self._read_named_value(key, flag, bounds, count)
-                if (yield from self._source.at(unclosed_ends)):
+                if (yield from self._source.at(starts)):
                     self._literals.repair("missing-close")
                     return 1
             elif isinstance(node, str | OneOf):
@@ -143,25 +144,6 @@ class ArgumentsReader:
         other = (*first_literals(nodes), *follow) if isinstance(nodes[0], str | OneOf) else follow
         here = yield from self._source.at((*first_literals((node,)), *other))
         return here is not None and here not in first_literals((node,))
-
-    def _argument_starts(self, nodes: Nodes) -> tuple[str, ...]:
-        """How the arguments in the schema begin, on a line of their own: a raw value without a closer ends there."""
-        values = self._part.values
-        if not isinstance(values, Raw) or self._literals.is_constrained or nodes[1] is not KEY:
-            return ()
-        before, after = literals_of(nodes[0])[:1], literals_of(nodes[2])[:1]
-        keys = self._schema.get("properties", ()) if before and after else ()
-        return tuple(f"\n{before[0].strip()}{key}{after[0].strip()}" for key in keys)
-
-    def _call_ends(self) -> tuple[str, ...]:
-        """How the call and its section end, on lines of their own: a raw value without a closer ends there."""
-        if not isinstance(self._part.values, Raw) or self._literals.is_constrained:
-            return ()
-        item = self._part.item
-        after = item[next(at for at, node in enumerate(item) if isinstance(node, Each)) + 1 :] + self._part.close
-        flat = [inner for node in after for inner in (node.nodes if isinstance(node, Opt) else (node,))]
-        closers = [text.strip() for node in flat for text in literals_of(node)[:1] if text.strip()]
-        return (f"\n{closers[0]}\n{closers[1]}",) if len(closers) > 1 else ()
 
     def _read_named_value(self, key: str, flag: str | None, bounds: Bounds, count: int) -> Incremental[None]:
         key = self._meant(key)

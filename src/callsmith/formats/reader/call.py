@@ -1,10 +1,11 @@
 """Reading one call: a walk over the nodes of a `Calls` part."""
 
+from collections.abc import Callable
+
 from callsmith.formats.algebra import (
     ARGS,
     ID,
     NAME,
-    SKIP,
     Calls,
     Each,
     Hole,
@@ -22,8 +23,9 @@ from callsmith.formats.reader.arguments import ArgumentsReader
 from callsmith.formats.reader.call_state import FENCES, CallState
 from callsmith.formats.reader.envelope import EnvelopeReader
 from callsmith.formats.reader.literals import NUMBER_AS_NAME, STRAY_CLOSERS, tool_by_arguments, tool_by_name
-from callsmith.formats.reader.markers import SPECIAL_MARK
+from callsmith.formats.reader.markers import SPECIAL_MARK, word_ends
 from callsmith.formats.reader.source import Incremental, Mismatch
+from callsmith.formats.reader.whole.patterns import mismatch_pattern, section_pattern
 
 
 class CallReader(CallState):
@@ -46,6 +48,26 @@ class CallReader(CallState):
             self.start()
         if not self.has_arguments:
             self.push("{}")
+
+    def read_at_once(self, part: Calls, on_ready: Callable[[], None]) -> bool:
+        """Read a section in which nothing is to be repaired; False, and nothing is read, where that is not certain.
+
+        Only a text that has ended is sure to go on as it seems to.
+        """
+        source, literals = self.source, self.literals
+        pattern = section_pattern(part, literals.ignored) if source.ended else None
+        section = pattern and pattern.read(source.text, source.pos, self.tools, is_constrained=literals.is_constrained)
+        if section is None:
+            return False
+        calls, source.pos = section
+        for call in calls:
+            self.reset()
+            self.part = part
+            self.name, self.id, text, self.parsed, _ = call
+            self.start()
+            self.push(text)
+            on_ready()
+        return True
 
     # --- markers ----------------------------------------------------------------------------------------------------------
 
@@ -75,6 +97,11 @@ class CallReader(CallState):
                 if self.literals.strict:
                     raise Mismatch("missing-section")
         return strong
+
+    def cannot_be(self, nodes: Nodes) -> bool:
+        """Whether these markers surely do not stand here."""
+        pattern = mismatch_pattern(nodes, self.literals.ignored) if self.source.ended else None
+        return pattern is not None and pattern.match(self.source.text, self.source.pos) is not None
 
     def at_name(self) -> Incremental[str | None]:
         """The next character, if a name may begin with it."""
@@ -135,7 +162,7 @@ class CallReader(CallState):
                     if (yield from self.literals.is_present(node, first_literals(rest, follow))):
                         yield from self._walk(node.nodes, first_literals(rest, follow))
                 case Ident():
-                    yield from self._read_ident(node, self._word_ends(rest, follow))
+                    yield from self._read_ident(node, word_ends(self.part, rest, follow))
                 case Obj():
                     yield from EnvelopeReader(self, node).read()
                 case Each():
@@ -144,19 +171,7 @@ class CallReader(CallState):
                     yield from arguments.read(node, first_literals(rest, follow))
                     self.has_arguments = True
                 case Hole():
-                    yield from self._read_hole(node, self._word_ends(rest, follow))
-
-    def _word_ends(self, rest: Nodes, follow: tuple[str, ...]) -> tuple[str, ...]:
-        """The texts that end a word: what may come next, white space before a skipped word, and the end of a call."""
-        ends = first_literals(rest, follow)
-        for node in rest:
-            if node is SKIP or (isinstance(node, Opt) and node.nodes == (SKIP,)):
-                ends = (*ends, " ")
-            elif isinstance(node, Each):
-                ends = (*ends, "{")
-            elif not isinstance(node, Opt) and any(text.strip() for text in literals_of(node)):
-                break
-        return (*ends, *self.closers(), "```") if ARGS in rest and ends else ends
+                    yield from self._read_hole(node, word_ends(self.part, rest, follow))
 
     def _ends_early(self, node: Node) -> Incremental[bool]:
         """Whether the call ends where its arguments should begin; it is then completed without any."""

@@ -9,7 +9,7 @@ from callsmith.formats.algebra import JSON, Calls, Notation, Spelling, is_strong
 from callsmith.formats.reader.literals import LiteralReader, tool_by_name
 from callsmith.formats.reader.markers import closers_of
 from callsmith.formats.reader.source import Emit, Incremental, Mismatch
-from callsmith.formats.reader.typed import ValueSchema, parse_json
+from callsmith.formats.reader.typed import ValueSchema, lenient, parse_json
 from callsmith.formats.reader.values import Sink, read_notation
 
 FENCES = ("```json", "```")
@@ -36,6 +36,7 @@ class CallState:
         self.id = ""
         self.started = False
         self.text: list[str] = []  # the pieces of the arguments that were pushed
+        self.parsed: Mapping[str, Json] | None = None  # the arguments, where they were read at once
         self.has_arguments = False  # the arguments are complete; closers that follow may be missing
         self.is_marked = True  # a strong marker was read, which makes this a call whatever follows
         self.allows_any_name = True
@@ -50,8 +51,10 @@ class CallState:
 
     def arguments(self) -> Mapping[str, Json]:
         """The arguments, parsed from the text that was pushed."""
+        if self.parsed is not None:
+            return self.parsed
         try:
-            parsed: AnyType = json.loads("".join(self.text), strict=False)
+            parsed: AnyType = lenient.decode("".join(self.text))
         except (ValueError, RecursionError) as problem:
             raise Mismatch(f"arguments are not JSON: {problem}") from None
         return parsed

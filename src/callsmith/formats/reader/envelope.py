@@ -3,12 +3,11 @@
 import json
 
 from callsmith.formats.algebra import ARGS, ID, JSON, NAME, Hole, Obj
-from callsmith.formats.reader.arguments import ARGS_KEYS
 from callsmith.formats.reader.call_state import FENCES, CallState
 from callsmith.formats.reader.literals import NAME_LIKE
 from callsmith.formats.reader.markers import SPECIAL_MARK, closers_of
 from callsmith.formats.reader.source import Incremental, Mismatch, stops
-from callsmith.formats.reader.typed import parse_json
+from callsmith.formats.reader.typed import ARGS_KEYS, parse_json
 
 COLON = stops((":",))
 NAME_KEYS = ("name", "tool_name")

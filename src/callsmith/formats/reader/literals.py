@@ -62,13 +62,13 @@ class LiteralReader:
     """
 
     def __init__(
-        self, source: TextSource, ignored: frozenset[str] = frozenset(), *, strict: bool = False, is_constrained: bool = False
+        self, source: TextSource, ignored: tuple[str, ...] = (), *, strict: bool = False, is_constrained: bool = False
     ) -> None:
         self.source = source
         self.strict = strict
         self.is_constrained = is_constrained or strict
-        self._ignored = () if strict else tuple(ignored)
-        self._ignored_starts = {text[0] for text in self._ignored}
+        self.ignored = () if strict else ignored
+        self._ignored_starts = {text[0] for text in self.ignored}
         self.repairs: set[str] = set()
 
     @property
@@ -86,7 +86,7 @@ class LiteralReader:
         """Skip white space and ignored control tokens; False: the text has ended."""
         source = self.source
         while (yield from source.skip_space()):
-            hit = (yield from source.at(self._ignored)) if source.text[source.pos] in self._ignored_starts else None
+            hit = (yield from source.at(self.ignored)) if source.text[source.pos] in self._ignored_starts else None
             if hit is None:
                 return True
             self.repair("control-token")
@@ -96,7 +96,7 @@ class LiteralReader:
     def read_literal(self, node: str | OneOf, *, optional: bool = False) -> Incremental[str | None]:
         """Read a literal and the white space before it; None if it is only white space, or `optional` and missing."""
         cores = tuple(text.strip() for text in literals_of(node))
-        if optional and all(cores) and not (yield from self.source.at_after_space((*cores, *STRAY_CLOSERS, *self._ignored))):
+        if optional and all(cores) and not (yield from self.source.at_after_space((*cores, *STRAY_CLOSERS, *self.ignored))):
             self._drop_partial_closer(cores)
             self.repair("missing-close")
             return None
@@ -171,7 +171,7 @@ class LiteralReader:
         """Whether an optional node is here: its first literal is, or, if it has none, nothing of `follow`."""
         if isinstance(node.nodes[0], str | OneOf):
             wanted = first_literals(node.nodes)
-            if (yield from self.source.at_after_space(wanted)) is None and (yield from self.source.at_after_space(self._ignored)):
+            if (yield from self.source.at_after_space(wanted)) is None and (yield from self.source.at_after_space(self.ignored)):
                 yield from self.skip_ignored()
             return (yield from self.source.at_after_space(wanted)) is not None
         yield from self.source.skip_space()

@@ -9,6 +9,10 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from callsmith.formats.algebra import (
+    ARGS,
+    ID,
+    SKIP,
+    VALUE,
     Calls,
     Each,
     Format,
@@ -17,6 +21,7 @@ from callsmith.formats.algebra import (
     Node,
     Nodes,
     Notation,
+    Obj,
     OneOf,
     Opt,
     Part,
@@ -24,6 +29,7 @@ from callsmith.formats.algebra import (
     Says,
     Thinks,
     first_literals,
+    holes_of,
     is_strong,
     literals_of,
     nodes_of,
@@ -41,7 +47,7 @@ WORDS = re.compile(r"[\w\s,.:']+")
 SPECIAL_MARK = "\ufdd0"  # put before the text of a special token, to tell it from ordinary text; a noncharacter, never real text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Markers:
     """The markers of a format. `openers` lists, by marker, the parts it may open, in order.
 
@@ -56,8 +62,9 @@ class Markers:
     prompt_stops: Stops
     start_words: tuple[str, ...]
     drop: frozenset[str]
-    ignored_in_calls: frozenset[str]
+    ignored_in_calls: tuple[str, ...]
 
+    @lru_cache(1024)  # noqa: B019
     def part_stops(self, part: Says | Thinks | Quotes) -> Stops:
         """The markers to search for inside a part: its closer, and the openers of parts that may begin before it is closed."""
         close = first_literals(nodes_of(part.close))
@@ -109,7 +116,7 @@ def compile_markers(format: Format, specials: frozenset[str] = frozenset(), name
     in_calls = {text for part in marked.parts if isinstance(part, Calls) for text in _texts_of(part.item)}
     ignored = frozenset(text for text in drop - in_calls if not any(other != text and other.startswith(text) for other in known))
     text_stops = stops(tuple(text for text in known if text not in words))
-    return Markers(marked, openers, text_stops, stops(known), words, drop - {*words}, ignored - {*words})
+    return Markers(marked, openers, text_stops, stops(known), words, drop - {*words}, tuple(sorted(ignored - {*words})))
 
 
 def _texts_of(nodes: Nodes) -> Iterator[str]:
@@ -131,6 +138,47 @@ def closers_of(part: Calls) -> tuple[str, ...]:
     last = part.item[-1]
     nodes = (last.nodes if isinstance(last, Opt) else (last,)) + part.close
     return tuple(text.strip() for node in nodes for text in literals_of(node) if text.strip())
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """What the reader asks of a section of calls: the literals that a call begins with, what stands between two, and what may
+    close the section. `has_id_last`: a call's id comes after its arguments.
+    """
+
+    lead: tuple[str, ...]
+    between: str
+    close: tuple[str, ...]
+    separators: tuple[str, ...]
+    is_enveloped: bool
+    has_id_last: bool
+
+
+@lru_cache(1024)
+def section_of(part: Calls) -> Section:
+    """The section of calls that a part describes."""
+    between, holes = part.between.strip(), list(holes_of(part.item))
+    return Section(
+        first_literals(part.item),
+        between,
+        first_literals(part.close),
+        (between or ",", ",", ";"),
+        any(isinstance(node, Obj) for node in part.item),
+        ID in holes and any(hole in (ARGS, VALUE) for hole in holes[: holes.index(ID)]),
+    )
+
+
+def word_ends(part: Calls, rest: Nodes, follow: tuple[str, ...]) -> tuple[str, ...]:
+    """The texts that end a word of a call: what may come next, white space before a skipped word, and the end of the call."""
+    ends = first_literals(rest, follow)
+    for node in rest:
+        if node is SKIP or (isinstance(node, Opt) and node.nodes == (SKIP,)):
+            ends = (*ends, " ")
+        elif isinstance(node, Each):
+            ends = (*ends, "{")
+        elif not isinstance(node, Opt) and any(text.strip() for text in literals_of(node)):
+            break
+    return (*ends, *strong_closers_of(part), "```") if ARGS in rest and ends else ends
 
 
 def trimmed_edges(part: Says | Thinks | Quotes | None) -> tuple[bool, bool]:

@@ -6,6 +6,7 @@ parse(format_named("hermes"), text, tools).calls
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from callsmith.core.events import CallReady, ModelEvent, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
@@ -39,7 +40,7 @@ def parse(
     """
     tools = tuple(tools)
     pieces = (text,) if isinstance(text, str) else tuple(text)
-    header, begun = split_header(format, opened)
+    header, begun = split_header(format, opened) if opened else ("", "")
     if begun or not opened:
         begun = missing_thought_opener(format, "".join((begun, *pieces))) + begun
         opened = header + begun
@@ -48,27 +49,38 @@ def parse(
         events = reader.feed(begun)
     if begun and not any(isinstance(event, Text | Thought) for event in events):
         reader, events = Reader(format, tools, opened, recover=recover), []
-    for piece in pieces:
+    for piece in pieces[:-1]:
         events += reader.feed(piece)
-    return collect(events + reader.close())
+    return collect(events + reader.close(*pieces[-1:]))
 
 
 def read(format: Format, text: str, tools: Iterable[Tool] = (), opened: str = "") -> list[ModelEvent]:
     """The events of a whole text."""
     reader = Reader(format, tools, opened)
-    return reader.feed(text) + reader.close()
+    return reader.close(text)
 
 
 def collect(events: Sequence[ModelEvent]) -> Parsed:
     """The answer that the events of a reader make up."""
-    ready = [event for event in events if isinstance(event, CallReady)]
-    return Parsed(
-        "".join(event.text for event in events if isinstance(event, Text)),
-        "".join(event.text for event in events if isinstance(event, Thought)),
-        tuple(event.call for event in ready),
-        tuple(event for event in events if isinstance(event, Unreadable)),
-        tuple(sorted({repair for event in ready for repair in event.repairs})),
-    )
+    content: list[str] = []
+    reasoning: list[str] = []
+    calls: list[Call] = []
+    unreadable: list[Unreadable] = []
+    repairs: set[str] = set()
+    for event in events:
+        match event:
+            case Text():
+                content.append(event.text)
+            case Thought():
+                reasoning.append(event.text)
+            case CallReady():
+                calls.append(event.call)
+                repairs.update(event.repairs)
+            case Unreadable():
+                unreadable.append(event)
+            case _:
+                pass
+    return Parsed("".join(content), "".join(reasoning), tuple(calls), tuple(unreadable), tuple(sorted(repairs)))
 
 
 # --- answers that the prompt has begun ------------------------------------------------------------------------------------
@@ -85,15 +97,19 @@ def split_header(format: Format, opened: str) -> tuple[str, str]:
 
 def missing_thought_opener(format: Format, text: str) -> str:
     """What the text lacks of the opener of reasoning, if it closes reasoning that it does not open; else an empty string."""
-    thinks = format.thinks
-    if thinks is None:
+    closers, openers, opener = _reasoning_of(format)
+    ended = min((at for closer in closers if (at := text.find(closer)) >= 0), default=-1)
+    if ended < 0 or any(text.find(other, 0, ended) >= 0 for other in openers):
         return ""
-    closes = set(first_literals(nodes_of(thinks.close)))
-    if any(closes & set(first_literals(nodes_of(part.close))) for part in format.parts if isinstance(part, Says)):
-        return ""  # the closer may also close text
-    ended = min((text.find(close) for close in closes if close in text), default=-1)
-    begun = min((text.find(opener) for opener in first_literals(nodes_of(thinks.open)) if opener in text), default=len(text))
-    if not 0 <= ended < begun:
-        return ""
-    opener = literal_text(nodes_of(thinks.open))
     return opener[: next((at for at in range(1, len(opener)) if text.startswith(opener[at:])), len(opener))]
+
+
+@lru_cache(1024)
+def _reasoning_of(format: Format) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """What closes reasoning, what may open it, and how that is written; nothing if what closes it may also close text."""
+    thinks = format.thinks
+    closers = first_literals(nodes_of(thinks.close)) if thinks else ()
+    says = [first_literals(nodes_of(part.close)) for part in format.parts if isinstance(part, Says)]
+    if thinks is None or any(closer in others for closer in closers for others in says):
+        return (), (), ""
+    return closers, first_literals(nodes_of(thinks.open)), literal_text(nodes_of(thinks.open))

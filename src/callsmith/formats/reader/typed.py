@@ -19,6 +19,7 @@ from callsmith.formats.reader.source import Emit, Incremental, Mismatch, Stops, 
 NUMBER = re.compile(r"-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?", re.ASCII)  # JSON has no digits of other scripts
 LOOSE_NUMBER = re.compile(r"[+-]?(\d+\.?\d*|\.\d+)([eE][+-]?\d+)?", re.ASCII)  # as programming languages write it
 MAX_DEPTH = 100
+ARGS_KEYS = ("arguments", "parameters", "args", "input")
 STRING = frozenset({"string"})
 STRING_END = stops(('"', "\\"))
 TAG_END = stops((">",))
@@ -44,16 +45,21 @@ def json_string(text: str) -> str:
     return encode_basestring(text)
 
 
+lenient = json.JSONDecoder(strict=False)
+
+
 def parse_json(text: str) -> Any:
     """The value of a JSON text; None if it is not JSON, or Python refuses it, like an integer of thousands of digits."""
     try:
-        return json.loads(text, strict=False)
+        return lenient.decode(text)
     except (ValueError, RecursionError):
         return None
 
 
 def resolve(root: Schema, schema: Any) -> Schema:
     """The schema behind local `$ref`s; an empty schema if there is none."""
+    if type(schema) is dict and "$ref" not in schema:
+        return cast(Schema, schema)
     for _ in range(16):
         target: Schema = cast(Schema, schema) if isinstance(schema, Mapping) else {}
         if "$ref" not in target:

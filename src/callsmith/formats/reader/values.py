@@ -22,7 +22,7 @@ from callsmith.formats.reader.typed import (
     typed_json,
     types_of,
 )
-from callsmith.formats.reader.whole_json import whole_json
+from callsmith.formats.reader.whole.values import whole_json
 
 _RUN = 256  # characters at most that are looked through for escapes at a time: not over and over again if they do not do
 ESCAPES = {"u": 6, "U": 10, "x": 4}
@@ -56,11 +56,11 @@ def read_notation(
     only one thing. At `ends`, open brackets are closed; a string that contains one of them as a special token is not closed.
     """
     push = sink.push
-    if spelling.is_json and (yield from source.peek()) in '{["':
-        whole = whole_json(source, schema if sink.follows_schema else None)
-        if whole is not None:
-            push(whole)
-            return
+    is_json = spelling.is_json and (yield from source.peek()) in '{["'
+    if is_json and (whole := whole_json(source.text, source.pos, schema if sink.follows_schema else None)):
+        source.pos = whole.end
+        push(whole.text)
+        return
     next_schema = schema  # of the value that comes next
     schemas: list[ValueSchema | None] = []  # of the open objects; of the items of the open lists
     seen: list[set[str]] = []  # the keys of the open objects

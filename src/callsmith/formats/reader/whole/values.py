@@ -1,0 +1,182 @@
+"""Values that are in the buffer to their end, and in which nothing is to be repaired: read at once, at the speed of C."""
+
+import json
+import re
+from collections.abc import Iterable
+from typing import Any, NamedTuple, Never, cast
+
+from callsmith.core.values import Json, Schema
+from callsmith.formats.algebra import Nested, Notation
+from callsmith.formats.reader.markers import SPECIAL_MARK
+from callsmith.formats.reader.typed import (
+    BARE_WORDS,
+    JSON_TYPES,
+    MAX_DEPTH,
+    STRING,
+    ValueSchema,
+    declared_keys,
+    items_of,
+    json_string,
+    parse_json,
+    property_of,
+    typed_json,
+    types_of,
+)
+
+SPACE = r"[ \t\r\n]{0,99}+"
+NO_SCHEMA = ValueSchema({}, {})
+_SPACE_OUTSIDE_STRINGS = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+')
+_NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
+_BARE_WORD = re.compile(rf"({_NUMBER}|true|false|null|True|False|None)(?={SPACE}[,)}}])")
+_BARE_KEY = re.compile(rf"{SPACE}([\w.\-]{{1,99}}+){SPACE}:{SPACE}")
+_BARE_NEXT = re.compile(rf"{SPACE}([,}}])")
+# A string of Python's that ends where it seems to, for the next argument or the end of the call follows.
+_PYTHON_STRING = re.compile(
+    r"""(?:'(?!'')([^'\\\n]*+(?:\\[\\'"nrt][^'\\\n]*+)*+)'|"(?!"")([^"\\\n]*+(?:\\[\\'"nrt][^"\\\n]*+)*+)")"""
+    rf"""(?={SPACE}(?:,{SPACE}\w{{1,99}}+{SPACE}=|\){SPACE}(?![)'"\s])))"""
+)
+
+
+class Whole(NamedTuple):
+    """A value that was read: as JSON text, what it is, and where it ends."""
+
+    text: str
+    value: Any
+    end: int
+
+
+def _refuse(word: str) -> Never:
+    raise ValueError(word)
+
+
+_decoder = json.JSONDecoder(parse_constant=_refuse)
+_encoder = json.JSONEncoder(ensure_ascii=False)
+_compact_encoder = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"))
+
+
+def whole_json(text: str, pos: int, schema: ValueSchema | None) -> Whole | None:
+    """The object, list or string that begins here; None where something in it would be changed.
+
+    With a schema, its keys and the types of its values are those of the schema.
+    """
+    try:
+        value, end = _decoder.raw_decode(text, pos)
+        written = text[pos:end]
+        if SPECIAL_MARK in written or not _are_typed((value,), *(schema or NO_SCHEMA)[:2]):
+            return None
+        encoded = _encoder.encode(value)
+    except (ValueError, RecursionError):
+        return None
+    # Numbers and escapes stay as they were written, and only white space is ours.
+    if encoded != written and _compact_encoder.encode(value) != _SPACE_OUTSIDE_STRINGS.sub(r"\1", written):
+        return None
+    return Whole(encoded, value, end)
+
+
+def _are_typed(values: Iterable[Any], root: Schema, schema: Schema, depth: int = 0) -> bool:
+    """Whether every key is declared where some are, no value is of a type that would be corrected, and none is too deep."""
+    types: frozenset[str] | None = None
+    for value in values:
+        if isinstance(value, dict):
+            fields = cast(dict[str, Any], value)
+            declared = declared_keys(root, schema) if schema else ()
+            if depth >= MAX_DEPTH or (declared and not fields.keys() <= set(declared)):
+                return False
+            for key, member in fields.items():
+                if not _are_typed((member,), root, property_of(root, schema, key) if schema else schema, depth + 1):
+                    return False
+        elif isinstance(value, list):
+            items = items_of(root, schema) if schema else schema
+            if depth >= MAX_DEPTH or not _are_typed(cast(list[Any], value), root, items, depth + 1):
+                return False
+        elif schema and value is not None and JSON_TYPES[type(value)] != schema.get("type"):
+            types = types_of(root, schema) if types is None else types
+            if not types >= STRING if isinstance(value, str) else types <= STRING | {"null"}:
+                return False
+    return True
+
+
+def plain_text(written: str, types: frozenset[str], end: int) -> Whole:
+    """Plain text as a value of one of the types."""
+    if types == STRING:
+        return Whole(json_string(written), written, end)
+    text = typed_json(written, types)
+    return Whole(text, parse_json(text), end)
+
+
+def leaf_element(text: str, pos: int, spelling: Nested, types: frozenset[str]) -> Whole | None:
+    """The value of an element that contains no others."""
+    end = text.find(f"{spelling.prefix}</", pos)
+    written = text[pos:end]
+    if end < 0 or SPECIAL_MARK in written:
+        return None
+    if types != STRING and (f"{spelling.prefix}<" in written or not written.strip()):
+        return None
+    return plain_text(written, types, end)
+
+
+def python_value(text: str, pos: int, types: frozenset[str] | None) -> Whole | None:
+    """A string, a number, True, None, … as an argument of a Python call."""
+    if text[pos : pos + 1] not in ("'", '"'):
+        return _bare_word(text, pos, types)
+    match = _PYTHON_STRING.match(text, pos)
+    if match is None or SPECIAL_MARK in match[0] or not (types is None or types >= STRING):
+        return None
+    value = (match[1] or match[2] or "").encode("latin-1", "backslashreplace").decode("unicode-escape")
+    return Whole(json_string(value), value, match.end())
+
+
+def _bare_word(text: str, pos: int, types: frozenset[str] | None) -> Whole | None:
+    match = _BARE_WORD.match(text, pos)
+    word = BARE_WORDS.get(match[1], match[1]) if match else ""
+    if match is None or (types is not None and types <= STRING | {"null"} and word != "null"):
+        return None
+    return Whole(word, parse_json(word), match.end())
+
+
+def bare_object(text: str, pos: int, spelling: Notation, schema: Schema, *, is_constrained: bool) -> Whole | None:
+    """An object whose keys are bare and whose values are strings and words."""
+    declared = declared_keys(schema, schema) if not is_constrained else ()
+    quote, members = spelling.quotes[0], Members()
+    pos += 1
+    more = not text.startswith("}", pos)
+    pos += not more
+    while more:
+        match = _BARE_KEY.match(text, pos)
+        if match is None or not members.may_be_next(match[1], declared):
+            return None
+        types = types_of(schema, property_of(schema, schema, match[1])) if schema else None
+        begin = match.end() + len(quote)
+        end = text.find(quote, begin) if text.startswith(quote, match.end()) else -1
+        if end < 0:
+            whole = _bare_word(text, match.end(), types) if types != STRING else None
+        elif SPECIAL_MARK in text[begin:end] or not (types is None or is_constrained or types >= STRING):
+            whole = None
+        else:
+            whole = plain_text(text[begin:end], STRING, end + len(quote))
+        following = _BARE_NEXT.match(text, whole.end) if whole else None
+        if whole is None or following is None:
+            return None
+        members.add(match[1], whole)
+        pos, more = following.end(), following[1] == ","
+    return members.as_object(pos)
+
+
+class Members:
+    """The members of an object that is read one by one."""
+
+    def __init__(self) -> None:
+        self.value: dict[str, Json] = {}
+        self._pieces: list[str] = []
+
+    def may_be_next(self, key: str, declared: Iterable[str]) -> bool:
+        """Whether a key is taken as it is: it is new, and declared where some are."""
+        return key not in self.value and (not declared or key in declared)
+
+    def add(self, key: str, whole: Whole) -> None:
+        self.value[key] = whole.value
+        self._pieces.append(f"{json_string(key)}: {whole.text}")
+
+    def as_object(self, end: int) -> Whole:
+        """The object of all members, which ends there."""
+        return Whole(f"{{{', '.join(self._pieces)}}}", self.value, end)
