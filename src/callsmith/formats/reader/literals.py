@@ -68,7 +68,6 @@ class LiteralReader:
         self.strict = strict
         self.is_constrained = is_constrained or strict
         self.ignored = () if strict else ignored
-        self._ignored_starts = {text[0] for text in self.ignored}
         self.repairs: set[str] = set()
 
     @property
@@ -86,7 +85,8 @@ class LiteralReader:
         """Skip white space and ignored control tokens; False: the text has ended."""
         source = self.source
         while (yield from source.skip_space()):
-            hit = (yield from source.at(self.ignored)) if source.text[source.pos] in self._ignored_starts else None
+            is_likely = stops(self.ignored).first_chars.match(source.text, source.pos)
+            hit = (yield from source.at(self.ignored)) if is_likely else None
             if hit is None:
                 return True
             self.repair("control-token")

@@ -40,9 +40,10 @@ def parse(
     """
     tools = tuple(tools)
     pieces = (text,) if isinstance(text, str) else tuple(text)
+    whole = pieces[0] if len(pieces) == 1 else "".join(pieces)
     header, begun = split_header(format, opened) if opened else ("", "")
     if begun or not opened:
-        begun = missing_thought_opener(format, "".join((begun, *pieces))) + begun
+        begun = missing_thought_opener(format, begun + whole) + begun
         opened = header + begun
     reader, events = Reader(format, tools, header, recover=recover), list[ModelEvent]()
     if begun:

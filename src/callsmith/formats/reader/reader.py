@@ -54,15 +54,15 @@ class Reader:
         is_constrained: bool = False,
         recover: bool = True,
     ) -> None:
-        tools = check_items("tools", tools, Tool)
         check_argument("format", format, Format, "format_named('hermes') finds one")
-        self._markers: Markers = compile_markers(format, specials, frozenset(tool.name for tool in tools))
+        known = {tool.name: tool for tool in check_items("tools", tools, Tool)}
+        self._markers: Markers = compile_markers(format, specials, frozenset(known))
         self._recovers = recover and not strict
         self._has_specials = bool(specials)
         self._source = TextSource()
         self._literals = LiteralReader(self._source, self._markers.ignored_in_calls, strict=strict, is_constrained=is_constrained)
         self._output = output = Output(has_specials=bool(specials))
-        self._call = CallReader(self._literals, {tool.name: tool for tool in tools}, output.start_call, output.pieces.append)
+        self._call = CallReader(self._literals, known, output.start_call, output.pieces.append)
         output.call = self._call
         self._in_prompt = bool(opened)
         self._coroutine = self._read_turn()

@@ -9,7 +9,7 @@ from typing import NamedTuple
 from callsmith.core.values import Json, Schema, Tool
 from callsmith.formats.algebra import KEY, Calls, Each, Nested, Nodes, Notation, Opt, Raw, literals_of
 from callsmith.formats.reader.markers import SPECIAL_MARK
-from callsmith.formats.reader.source import SPACE, Stops, stops
+from callsmith.formats.reader.source import SPACE, stops
 from callsmith.formats.reader.typed import (
     ARGS_KEYS,
     CDATA,
@@ -83,7 +83,7 @@ class CallPattern:
         behind = self.behind.match(text, arguments.end) if arguments else None
         if arguments is None or behind is None:
             return None
-        id = next((found["id"] for found in (before, behind) if "id" in found.re.groupindex), None)
+        id = before["id"] if "id" in self.before.groupindex else behind["id"] if "id" in self.behind.groupindex else ""
         return WholeCall(name, id or "", arguments.text, arguments.value, behind.end())
 
 
@@ -139,30 +139,27 @@ class EachPattern:
     def _read_plain_text(self, text: str, pos: int, spelling: Raw, schema: ValueSchema, *, is_constrained: bool) -> Whole | None:
         types = schema.types(spelling)
         before, after = self.space
-        wanted, own = _value_stops(self, None if is_constrained else tuple(schema.root.get("properties", ())))
-        if before and text.startswith(before, pos) and not wanted.pattern.match(text, pos):
+        closer = min((at for end in self.ends if (at := text.find(end, pos)) >= 0), default=-1)
+        if closer < 0 or (not is_constrained and self._is_unclosed(text, pos, closer, schema.root)):
+            return None
+        end = closer - len(after) if after and text.endswith(after, pos, closer) else closer
+        if before and text.startswith(before, pos) and end != pos:
             pos += len(before)
         skips_quoted = types != STRING and ("string" not in types or (is_constrained and not types.isdisjoint(STRUCTURES)))
         if skips_quoted and (space := SPACE.match(text, pos)):
             pos = space.end()
-        stop = wanted.pattern.search(text, pos)
-        if stop is None or stop[0] not in own:
-            return None
-        written = text[pos : stop.start()]
+        written = text[pos:end]
         if SPECIAL_MARK in written or (spelling.cdata and CDATA in written):
             return None
         if skips_quoted and written[:1] in ("[", "{") and '"' in written and parse_json(written) is None:
             return None  # what ends it may stand between quotes
-        return plain_text(written, types, stop.start() + (0 if stop[0] in self.ends else len(after)))
+        return plain_text(written, types, closer)
 
-
-@lru_cache(1024)
-def _value_stops(each: EachPattern, properties: tuple[str, ...] | None) -> tuple[Stops, frozenset[str]]:
-    """What ends a value in plain text, and what of that is its own closer."""
-    after = each.space[1]
-    closers = (*each.ends, *(() if properties is None else unclosed_ends(each.part, each.nodes, properties)))
-    own = frozenset((*each.ends, *(after + end for end in each.ends)))
-    return stops(tuple(after + closer for closer in closers) + closers) if after else stops(closers), own
+    def _is_unclosed(self, text: str, pos: int, closer: int, schema: Schema) -> bool:
+        """Whether the value seems to end before its closer."""
+        wanted = stops(unclosed_ends(self.part, self.nodes, tuple(schema.get("properties", ()))))
+        stop = wanted.pattern.search(text, pos, closer + wanted.longest)
+        return stop is not None and stop.start() < closer
 
 
 @lru_cache(1024)

@@ -26,10 +26,12 @@ from callsmith.formats.reader.typed import (
 SPACE = r"[ \t\r\n]{0,99}+"
 NO_SCHEMA = ValueSchema({}, {})
 _SPACE_OUTSIDE_STRINGS = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+')
+_EMPTY_OBJECT = re.compile(rf"\{{{SPACE}\}}")
+_JSON_KEY = re.compile(rf'{SPACE}"([^"\\\x00-\x1f{SPECIAL_MARK}]*+)"{SPACE}:{SPACE}')
+_NEXT_MEMBER = re.compile(rf"{SPACE}([,}}])")
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
 _BARE_WORD = re.compile(rf"({_NUMBER}|true|false|null|True|False|None)(?={SPACE}[,)}}])")
 _BARE_KEY = re.compile(rf"{SPACE}([\w.\-]{{1,99}}+){SPACE}:{SPACE}")
-_BARE_NEXT = re.compile(rf"{SPACE}([,}}])")
 # A string of Python's that ends where it seems to, for the next argument or the end of the call follows.
 _PYTHON_STRING = re.compile(
     r"""(?:'(?!'')([^'\\\n]*+(?:\\[\\'"nrt][^'\\\n]*+)*+)'|"(?!"")([^"\\\n]*+(?:\\[\\'"nrt][^"\\\n]*+)*+)")"""
@@ -59,18 +61,50 @@ def whole_json(text: str, pos: int, schema: ValueSchema | None) -> Whole | None:
 
     With a schema, its keys and the types of its values are those of the schema.
     """
+    root, own = (schema.root, schema.schema) if schema else NO_SCHEMA[:2]
     try:
-        value, end = _decoder.raw_decode(text, pos)
-        written = text[pos:end]
-        if SPECIAL_MARK in written or not _are_typed((value,), *(schema or NO_SCHEMA)[:2]):
-            return None
-        encoded = _encoder.encode(value)
+        return _json_object(text, pos, root, own) if text.startswith("{", pos) else _json_value(text, pos, root, own, 0)
     except (ValueError, RecursionError):
         return None
-    # Numbers and escapes stay as they were written, and only white space is ours.
-    if encoded != written and _compact_encoder.encode(value) != _SPACE_OUTSIDE_STRINGS.sub(r"\1", written):
+
+
+def _json_object(text: str, pos: int, root: Schema, schema: Schema) -> Whole | None:
+    """An object, a member at a time: a long string in it is what it was written as, and need not be written again."""
+    declared = declared_keys(root, schema) if schema else ()
+    members = Members()
+    match = _EMPTY_OBJECT.match(text, pos)
+    if match:
+        return members.as_object(match.end())
+    pos += 1
+    while match := _JSON_KEY.match(text, pos):
+        key = match[1]
+        if not members.may_be_next(key, declared):
+            return None
+        whole = _json_value(text, match.end(), root, property_of(root, schema, key) if schema else schema, 1)
+        following = _NEXT_MEMBER.match(text, whole.end) if whole else None
+        if whole is None or following is None:
+            return None
+        members.add(key, whole)
+        pos = following.end()
+        if following[1] == "}":
+            return members.as_object(pos)
+    return None
+
+
+def _json_value(text: str, pos: int, root: Schema, schema: Schema, depth: int) -> Whole | None:
+    value, end = _decoder.raw_decode(text, pos)
+    written = text[pos:end]
+    if SPECIAL_MARK in written or not _are_typed((value,), root, schema, depth):
         return None
-    return Whole(encoded, value, end)
+    if isinstance(value, dict | list):
+        encoded = _encoder.encode(value)
+        # Numbers and escapes stay as they were written, and only white space is ours.
+        if encoded != written and _compact_encoder.encode(value) != _SPACE_OUTSIDE_STRINGS.sub(r"\1", written):
+            return None
+        return Whole(encoded, value, end)
+    if isinstance(value, str) and "/" in value and "\\/" in written:
+        return None  # an escape that is not kept
+    return Whole(written, value, end)
 
 
 def _are_typed(values: Iterable[Any], root: Schema, schema: Schema, depth: int = 0) -> bool:
@@ -96,12 +130,15 @@ def _are_typed(values: Iterable[Any], root: Schema, schema: Schema, depth: int =
     return True
 
 
-def plain_text(written: str, types: frozenset[str], end: int) -> Whole:
+def plain_text(written: str, types: frozenset[str], end: int) -> Whole | None:
     """Plain text as a value of one of the types."""
-    if types == STRING:
-        return Whole(json_string(written), written, end)
-    text = typed_json(written, types)
-    return Whole(text, parse_json(text), end)
+    return Whole(json_string(written), written, end) if types == STRING else _parsed(typed_json(written, types), end)
+
+
+def _parsed(text: str, end: int) -> Whole | None:
+    """A value from its JSON text; None where Python refuses it, like an integer of thousands of digits."""
+    value = parse_json(text)
+    return None if value is None and text != "null" else Whole(text, value, end)
 
 
 def leaf_element(text: str, pos: int, spelling: Nested, types: frozenset[str]) -> Whole | None:
@@ -131,7 +168,7 @@ def _bare_word(text: str, pos: int, types: frozenset[str] | None) -> Whole | Non
     word = BARE_WORDS.get(match[1], match[1]) if match else ""
     if match is None or (types is not None and types <= STRING | {"null"} and word != "null"):
         return None
-    return Whole(word, parse_json(word), match.end())
+    return _parsed(word, match.end())
 
 
 def bare_object(text: str, pos: int, spelling: Notation, schema: Schema, *, is_constrained: bool) -> Whole | None:
@@ -154,7 +191,7 @@ def bare_object(text: str, pos: int, spelling: Notation, schema: Schema, *, is_c
             whole = None
         else:
             whole = plain_text(text[begin:end], STRING, end + len(quote))
-        following = _BARE_NEXT.match(text, whole.end) if whole else None
+        following = _NEXT_MEMBER.match(text, whole.end) if whole else None
         if whole is None or following is None:
             return None
         members.add(match[1], whole)
@@ -175,8 +212,8 @@ class Members:
 
     def add(self, key: str, whole: Whole) -> None:
         self.value[key] = whole.value
-        self._pieces.append(f"{json_string(key)}: {whole.text}")
+        self._pieces += (", " if self._pieces else "{", json_string(key), ": ", whole.text)
 
     def as_object(self, end: int) -> Whole:
         """The object of all members, which ends there."""
-        return Whole(f"{{{', '.join(self._pieces)}}}", self.value, end)
+        return Whole("".join((*self._pieces, "}")) if self._pieces else "{}", self.value, end)
