@@ -84,8 +84,9 @@ STRINGS = {"type": "object", "properties": {"a": {"type": "string"}}}
         ('{"a": 5}', STRINGS, None),  # the schema has it a string
         ('{"A": "x"}', STRINGS, None),  # the key is in another case
         ('{"a": "x", "a": "y"}', None, None),
-        ('{"a": 1.50}', None, None),  # numbers stay as they are
-        ('["\\u00e9"]', None, None),  # and so do escapes
+        ('{"a": 1.50, "b": "\\u00e9\\/"}', None, '{"a": 1.50, "b": "\\u00e9\\/"}'),  # numbers and escapes stay as they are
+        ("[1.50]", None, None),  # inside of others they are not looked at
+        ('["\\u00e9"]', None, None),
         ("[NaN]", None, None),
         ('["a\nb"]', None, None),
         ("[" * 101 + "]" * 101, None, None),

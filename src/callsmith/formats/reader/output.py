@@ -114,7 +114,8 @@ class Output:
         self.flush()
         self.event_type = None
         self.prompt_chars = 0
-        self._withheld = len(self.events) if not id and section_of(self.call.part).has_id_last else None
+        waits = not id and self.call.parsed is None and section_of(self.call.part).has_id_last
+        self._withheld = len(self.events) if waits else None
         self.events.append(CallStarted(self.index, name, id))
 
     def finish_call(self) -> None:

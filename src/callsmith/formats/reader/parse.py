@@ -45,7 +45,8 @@ def parse(
     if begun or not opened:
         begun = missing_thought_opener(format, begun + whole) + begun
         opened = header + begun
-    reader, events = Reader(format, tools, header, recover=recover), list[ModelEvent]()
+    reader = Reader(format, tools, header, recover=recover)
+    events: list[ModelEvent] = []
     if begun:
         events = reader.feed(begun)
     if begun and not any(isinstance(event, Text | Thought) for event in events):
@@ -69,18 +70,15 @@ def collect(events: Sequence[ModelEvent]) -> Parsed:
     unreadable: list[Unreadable] = []
     repairs: set[str] = set()
     for event in events:
-        match event:
-            case Text():
-                content.append(event.text)
-            case Thought():
-                reasoning.append(event.text)
-            case CallReady():
-                calls.append(event.call)
-                repairs.update(event.repairs)
-            case Unreadable():
-                unreadable.append(event)
-            case _:
-                pass
+        if isinstance(event, CallReady):
+            calls.append(event.call)
+            repairs.update(event.repairs)
+        elif isinstance(event, Text):
+            content.append(event.text)
+        elif isinstance(event, Thought):
+            reasoning.append(event.text)
+        elif isinstance(event, Unreadable):
+            unreadable.append(event)
     return Parsed("".join(content), "".join(reasoning), tuple(calls), tuple(unreadable), tuple(sorted(repairs)))
 
 
@@ -99,8 +97,8 @@ def split_header(format: Format, opened: str) -> tuple[str, str]:
 def missing_thought_opener(format: Format, text: str) -> str:
     """What the text lacks of the opener of reasoning, if it closes reasoning that it does not open; else an empty string."""
     closers, openers, opener = _reasoning_of(format)
-    ended = min((at for closer in closers if (at := text.find(closer)) >= 0), default=-1)
-    if ended < 0 or any(text.find(other, 0, ended) >= 0 for other in openers):
+    ends = [at for closer in closers if (at := text.find(closer)) >= 0]
+    if not ends or any(text.find(other, 0, min(ends)) >= 0 for other in openers):
         return ""
     return opener[: next((at for at in range(1, len(opener)) if text.startswith(opener[at:])), len(opener))]
 

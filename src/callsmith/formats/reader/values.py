@@ -313,7 +313,7 @@ def read_string(
 @lru_cache(256)
 def _escapes_until(wanted: Stops) -> re.Pattern[str]:
     """JSON's own escapes, which stay as they are, with what lies between them and begins no stop."""
-    return re.compile(rf'(?:\\(?:["\\bfnrt]|u[0-9a-fA-F]{{4}})[^{wanted.first_chars.pattern[1:]}*)+')
+    return re.compile(rf'(?:\\(?:["\\/bfnrt]|u[0-9a-fA-F]{{4}})[^{wanted.first_chars.pattern[1:]}*)+')
 
 
 def _ends_string(source: TextSource, offset: int, enclosing: tuple[str, ...]) -> Incremental[bool]:
@@ -354,7 +354,7 @@ def _read_escape(source: TextSource, *, python: bool) -> Incremental[str]:
     text = yield from source.peek_chars(length)
     source.pos += length
     if kind in '"\\/bfnrt':
-        return "/" if kind == "/" else text
+        return text
     if kind == "u" and re.fullmatch(r"[0-9a-fA-F]{4}", text[2:]):
         return text
     if kind == "'":

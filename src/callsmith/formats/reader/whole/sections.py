@@ -17,11 +17,20 @@ from callsmith.formats.reader.typed import (
     STRUCTURES,
     ValueSchema,
     declared_keys,
+    json_string,
     parse_json,
     property_of,
     types_of,
 )
-from callsmith.formats.reader.whole.values import Members, Whole, bare_object, leaf_element, plain_text, python_value, whole_json
+from callsmith.formats.reader.whole.values import (
+    Whole,
+    bare_object,
+    leaf_element,
+    object_of,
+    plain_text,
+    python_value,
+    whole_json_of,
+)
 
 
 class WholeCall(NamedTuple):
@@ -77,7 +86,7 @@ class CallPattern:
         if isinstance(self.arguments, EachPattern):
             arguments = self.arguments.read(text, before.end(), schema, is_constrained=is_constrained)
         elif self.arguments.is_json:
-            arguments = whole_json(text, before.end(), None if is_constrained else ValueSchema(schema, schema))
+            arguments = whole_json_of(text, before.end(), schema, {} if is_constrained else schema)
         else:
             arguments = bare_object(text, before.end(), self.arguments, schema, is_constrained=is_constrained)
         behind = self.behind.match(text, arguments.end) if arguments else None
@@ -105,26 +114,27 @@ class EachPattern:
     def read(self, text: str, pos: int, schema: Schema, *, is_constrained: bool) -> Whole | None:
         """The arguments, one after another, as one object."""
         declared = () if is_constrained else declared_keys(schema, schema)
-        members = Members()
+        value, pieces = dict[str, Json](), list[str]()
         while match := self.before.match(text, pos):
             key, flag = match["key"], match["flag"] if "flag" in match.re.groupindex else None
-            if not members.may_be_next(key, declared):
+            if key in value or (declared and key not in declared):
                 return None
-            if key in ARGS_KEYS and not members.value and key not in schema.get("properties", (key,)):
+            if key in ARGS_KEYS and not value and key not in schema.get("properties", (key,)):
                 return None
             known = ValueSchema(schema, property_of(schema, schema, key), flag)
             whole = self._read_value(text, match.end(), known, is_constrained=is_constrained)
             behind = self.behind.match(text, whole.end) if whole else None
             if whole is None or behind is None:
                 return None
-            members.add(key, whole)
+            value[key] = whole.value
+            pieces += (json_string(key), ": ", whole.text, ", ")
             pos = behind.end()
             if self.between:
                 following = self.between.match(text, pos)
                 if following is None:
                     break
                 pos = following.end()
-        return members.as_object(pos)
+        return object_of(value, pieces, pos)
 
     def _read_value(self, text: str, pos: int, schema: ValueSchema, *, is_constrained: bool) -> Whole | None:
         match self.part.values:

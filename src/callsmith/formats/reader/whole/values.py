@@ -24,9 +24,8 @@ from callsmith.formats.reader.typed import (
 )
 
 SPACE = r"[ \t\r\n]{0,99}+"
-NO_SCHEMA = ValueSchema({}, {})
 _SPACE_OUTSIDE_STRINGS = re.compile(r'("[^"\\]*(?:\\.[^"\\]*)*")|[ \t\r\n]+')
-_EMPTY_OBJECT = re.compile(rf"\{{{SPACE}\}}")
+_EMPTY = re.compile(rf"{SPACE}\}}")
 _JSON_KEY = re.compile(rf'{SPACE}"([^"\\\x00-\x1f{SPECIAL_MARK}]*+)"{SPACE}:{SPACE}')
 _NEXT_MEMBER = re.compile(rf"{SPACE}([,}}])")
 _NUMBER = r"-?(?:0|[1-9][0-9]*+)(?:\.[0-9]++)?+(?:[eE][+-]?[0-9]++)?+"
@@ -61,9 +60,13 @@ def whole_json(text: str, pos: int, schema: ValueSchema | None) -> Whole | None:
 
     With a schema, its keys and the types of its values are those of the schema.
     """
-    root, own = (schema.root, schema.schema) if schema else NO_SCHEMA[:2]
+    return whole_json_of(text, pos, schema.root, schema.schema) if schema else whole_json_of(text, pos, {}, {})
+
+
+def whole_json_of(text: str, pos: int, root: Schema, schema: Schema) -> Whole | None:
+    """The same; without a schema it is empty."""
     try:
-        return _json_object(text, pos, root, own) if text.startswith("{", pos) else _json_value(text, pos, root, own, 0)
+        return _json_object(text, pos, root, schema) if text.startswith("{", pos) else _json_value(text, pos, root, schema, 0)
     except (ValueError, RecursionError):
         return None
 
@@ -71,24 +74,29 @@ def whole_json(text: str, pos: int, schema: ValueSchema | None) -> Whole | None:
 def _json_object(text: str, pos: int, root: Schema, schema: Schema) -> Whole | None:
     """An object, a member at a time: a long string in it is what it was written as, and need not be written again."""
     declared = declared_keys(root, schema) if schema else ()
-    members = Members()
-    match = _EMPTY_OBJECT.match(text, pos)
-    if match:
-        return members.as_object(match.end())
+    value: dict[str, Json] = {}
+    pieces: list[str] = []
     pos += 1
     while match := _JSON_KEY.match(text, pos):
         key = match[1]
-        if not members.may_be_next(key, declared):
+        if key in value or (declared and key not in declared):
             return None
         whole = _json_value(text, match.end(), root, property_of(root, schema, key) if schema else schema, 1)
         following = _NEXT_MEMBER.match(text, whole.end) if whole else None
         if whole is None or following is None:
             return None
-        members.add(key, whole)
+        value[key] = whole.value
+        pieces += (json_string(key), ": ", whole.text, ", ")
         pos = following.end()
         if following[1] == "}":
-            return members.as_object(pos)
-    return None
+            return object_of(value, pieces, pos)
+    empty = _EMPTY.match(text, pos) if not value else None
+    return object_of(value, pieces, empty.end()) if empty else None
+
+
+def object_of(value: dict[str, Json], pieces: list[str], end: int) -> Whole:
+    """The object of these members, of each of which there are four pieces: the key, a colon, the value, and a comma."""
+    return Whole("".join(("{", *pieces[:-1], "}")), value, end)
 
 
 def _json_value(text: str, pos: int, root: Schema, schema: Schema, depth: int) -> Whole | None:
@@ -96,14 +104,12 @@ def _json_value(text: str, pos: int, root: Schema, schema: Schema, depth: int) -
     written = text[pos:end]
     if SPECIAL_MARK in written or not _are_typed((value,), root, schema, depth):
         return None
-    if isinstance(value, dict | list):
+    if isinstance(value, (dict, list)):
         encoded = _encoder.encode(value)
         # Numbers and escapes stay as they were written, and only white space is ours.
         if encoded != written and _compact_encoder.encode(value) != _SPACE_OUTSIDE_STRINGS.sub(r"\1", written):
             return None
         return Whole(encoded, value, end)
-    if isinstance(value, str) and "/" in value and "\\/" in written:
-        return None  # an escape that is not kept
     return Whole(written, value, end)
 
 
@@ -174,15 +180,13 @@ def _bare_word(text: str, pos: int, types: frozenset[str] | None) -> Whole | Non
 def bare_object(text: str, pos: int, spelling: Notation, schema: Schema, *, is_constrained: bool) -> Whole | None:
     """An object whose keys are bare and whose values are strings and words."""
     declared = declared_keys(schema, schema) if not is_constrained else ()
-    quote, members = spelling.quotes[0], Members()
+    quote, value, pieces = spelling.quotes[0], dict[str, Json](), list[str]()
     pos += 1
-    more = not text.startswith("}", pos)
-    pos += not more
-    while more:
-        match = _BARE_KEY.match(text, pos)
-        if match is None or not members.may_be_next(match[1], declared):
+    while match := _BARE_KEY.match(text, pos):
+        key = match[1]
+        if key in value or (declared and key not in declared):
             return None
-        types = types_of(schema, property_of(schema, schema, match[1])) if schema else None
+        types = types_of(schema, property_of(schema, schema, key)) if schema else None
         begin = match.end() + len(quote)
         end = text.find(quote, begin) if text.startswith(quote, match.end()) else -1
         if end < 0:
@@ -194,26 +198,10 @@ def bare_object(text: str, pos: int, spelling: Notation, schema: Schema, *, is_c
         following = _NEXT_MEMBER.match(text, whole.end) if whole else None
         if whole is None or following is None:
             return None
-        members.add(match[1], whole)
-        pos, more = following.end(), following[1] == ","
-    return members.as_object(pos)
-
-
-class Members:
-    """The members of an object that is read one by one."""
-
-    def __init__(self) -> None:
-        self.value: dict[str, Json] = {}
-        self._pieces: list[str] = []
-
-    def may_be_next(self, key: str, declared: Iterable[str]) -> bool:
-        """Whether a key is taken as it is: it is new, and declared where some are."""
-        return key not in self.value and (not declared or key in declared)
-
-    def add(self, key: str, whole: Whole) -> None:
-        self.value[key] = whole.value
-        self._pieces += (", " if self._pieces else "{", json_string(key), ": ", whole.text)
-
-    def as_object(self, end: int) -> Whole:
-        """The object of all members, which ends there."""
-        return Whole("".join((*self._pieces, "}")) if self._pieces else "{}", self.value, end)
+        value[key] = whole.value
+        pieces += (json_string(key), ": ", whole.text, ", ")
+        pos = following.end()
+        if following[1] == "}":
+            return object_of(value, pieces, pos)
+    empty = _EMPTY.match(text, pos) if not value else None
+    return object_of(value, pieces, empty.end()) if empty else None
