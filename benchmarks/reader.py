@@ -33,6 +33,7 @@ CODE = (
     "def grüße(name: str) -> str:\n    '''Says \"hello\" to a <name>.'''\n    path = \"C:\\\\temp\\\\{name}\\n\"\n"
     "    if a[0] < b and c > d or x == {'k': [1, 2]}: # naïve 東京 🐈\n\treturn f\"{path!r}, {a/b:.2f}\"\n\n"
 )
+GOALS = {("SGLang", 1_000): 1.0, ("SGLang", 10_000): 1.2}  # of whole texts, in the mean
 TOOL = Tool("write_file", "", {"type": "object", "properties": {"content": {"type": "string"}}, "required": ["content"]})
 
 
@@ -44,6 +45,8 @@ def main(model: str) -> None:
     steepest, slowest = max(ratios, key=ratios.__getitem__), max(medians, key=medians.__getitem__)
     print(f"  worst ratio {ratios[steepest]:.2f} ({steepest}); worst median {medians[slowest]:.2f} µs ({slowest}); ", end="")
     print(f"middle format at {SIZES[-1]:,}: {median(row[len(SIZES)] for row in rows):.2f} µs")
+    floors = [f"{1e6 * least_to_parse(size):.0f} µs for {size // 1000} KB" for size in SIZES]
+    print(f"  the least that reading a whole text takes, json.loads of the argument: {', '.join(floors)}")
     for rival in other_readers(TOOL):
         Beside(rival).measure()
 
@@ -53,7 +56,7 @@ class Beside:
 
     def __init__(self, rival: OtherReaders) -> None:
         self._rival = rival
-        self._costs: dict[tuple[str, int], list[tuple[list[float], ...]]] = {}
+        self._costs: dict[tuple[str, int], dict[str, tuple[list[float], ...]]] = {}
         self._wrong: dict[str, list[str]] = {"streamed": [], "whole": []}
         self._slow: list[str] = []
 
@@ -69,10 +72,15 @@ class Beside:
         print(f"  {self._rival.name}: too slow to be asked for more: {', '.join(self._slow) or 'none'}")
         for (way, size), costs in self._costs.items():
             ours, theirs = (
-                [geometric_mean(costs_of_run) for costs_of_run in zip(*both, strict=True)] for both in zip(*costs, strict=True)
+                [geometric_mean(costs_of_run) for costs_of_run in zip(*both, strict=True)]
+                for both in zip(*costs.values(), strict=True)
             )
-            name = f"{way}, {size // 1000} KB, {len(costs)} formats"
-            compare(name, "µs a chunk" if way == "streamed" else "µs a text", ours, self._rival.name, theirs)
+            name, unit = f"{way}, {size // 1000} KB, {len(costs)} formats", "µs a chunk" if way == "streamed" else "µs a text"
+            goal = GOALS.get((self._rival.name, size)) if way == "whole" else None
+            compare(name, unit, ours, self._rival.name, theirs, goal=goal)
+            ratios = {format: median(both[1]) / median(both[0]) for format, both in costs.items()}
+            worst = min(ratios, key=ratios.__getitem__)
+            print(f"  {self._rival.name}, {way}, {size // 1000} KB: at least {ratios[worst]:.2f} ({worst})")
 
     def _row(self, format: Format) -> list[str]:
         theirs = self._rival.reader_of(format)
@@ -111,7 +119,8 @@ class Beside:
         costs = in_turn(ways)
         both = costs["ours"], costs.get("theirs", [once] * ROUNDS)
         parts = chunks if way == "streamed" else 1
-        self._costs.setdefault((way, size), []).append(tuple([seconds / parts * 1e6 for seconds in side] for side in both))
+        costs_of_size = self._costs.setdefault((way, size), {})
+        costs_of_size[format.name] = tuple([seconds / parts * 1e6 for seconds in side] for side in both)
         ratio = f"{median(both[1]) / median(both[0]):.1f}"
         if once > SLOW and size != SIZES[-1]:
             self._slow.append(f"{format.name} ({way}, {size // 1000} KB: {once:.1f} s)")
@@ -147,6 +156,12 @@ def read(format: Format, pieces: Sequence[str]) -> Found:
 
 def read_whole(format: Format, text: str) -> Found:
     return [(call.name, call.arguments) for call in parse(format, text, [TOOL]).calls]
+
+
+def least_to_parse(size: int) -> float:
+    """Seconds of CPU for `json.loads` of the argument alone."""
+    text = json.dumps({"content": text_of(size)}, ensure_ascii=False)
+    return median(cpu_time(partial(json.loads, text), 100) for _ in range(ROUNDS))
 
 
 def measured(format: Format) -> tuple[str, *tuple[float, ...]] | None:

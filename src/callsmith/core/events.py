@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError
+from callsmith.core.types.field_checks import check_fields
 from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Call, Message, Output, Result, TokenLogprob, Tool, Usage
 
@@ -22,6 +23,7 @@ class Started:
     decision: CallDecision | None = None
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Text:
     """A piece of the answer the user sees; with the log probabilities of its tokens, where they were asked for."""
@@ -30,6 +32,7 @@ class Text:
     logprobs: tuple[TokenLogprob, ...] = ()
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class Thought:
     """A piece of the model's reasoning."""
@@ -37,6 +40,7 @@ class Thought:
     text: str
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class CallStarted:
     """The model has begun a call and named the tool. Calls of one answer are numbered from 0."""
@@ -46,6 +50,7 @@ class CallStarted:
     id: str = ""
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class CallArguments:
     """The next piece of that call's arguments, as JSON text. The pieces concatenate to `CallReady.call.text`."""
@@ -54,6 +59,7 @@ class CallArguments:
     text: str
 
 
+@check_fields
 @dataclass(frozen=True, slots=True)
 class CallReady:
     """The call is complete. `repairs` names each repair that was needed to read it."""

@@ -31,6 +31,8 @@ from callsmith.formats.reader.whole.patterns import mismatch_pattern, section_pa
 class CallReader(CallState):
     """Reads calls, one after another, and the markers around them."""
 
+    __slots__ = ()
+
     def read(self, part: Calls, *, is_marked: bool = True, allows_any_name: bool = True, repair: str = "") -> Incremental[None]:
         """Read one call, written as the part's item.
 

@@ -20,6 +20,11 @@ _NO_PART = Calls()
 class CallState:
     """What is known of the current call. `on_start` is given its name and id, `push` pieces of its arguments as JSON text."""
 
+    __slots__ = (
+        "_on_start", "allows_any_name", "has_arguments", "id", "is_marked", "literals", "name", "parsed", "part", "push",
+        "schema", "source", "started", "text", "tools",
+    )  # fmt: skip
+
     def __init__(
         self, literals: LiteralReader, tools: Mapping[str, Tool], on_start: Callable[[str, str], None], push: Emit
     ) -> None:

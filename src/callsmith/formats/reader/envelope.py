@@ -16,6 +16,8 @@ NAME_KEYS = ("name", "tool_name")
 class EnvelopeReader:
     """Reads the envelope `node` of a call. Arguments that come before the name wait in a buffer until the name is known."""
 
+    __slots__ = ("_buffered", "_call", "_declared", "_source")
+
     def __init__(self, call: CallState, node: Obj) -> None:
         self._call = call
         self._source = call.source

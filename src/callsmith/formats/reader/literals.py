@@ -61,6 +61,8 @@ class LiteralReader:
     `ignored` are control tokens that may stand anywhere. `is_constrained`: every value has its closer.
     """
 
+    __slots__ = ("ignored", "is_constrained", "repairs", "source", "strict")
+
     def __init__(
         self, source: TextSource, ignored: tuple[str, ...] = (), *, strict: bool = False, is_constrained: bool = False
     ) -> None:

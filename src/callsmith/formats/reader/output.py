@@ -5,6 +5,7 @@ from callsmith.core.values import Call
 from callsmith.formats.algebra import Quotes, Says, Thinks
 from callsmith.formats.reader.call_state import CallState
 from callsmith.formats.reader.markers import SPECIAL_MARK, section_of, trimmed_edges
+from callsmith.formats.reader.source import MAX_PIECES, join_small
 
 
 class Output:
@@ -63,6 +64,8 @@ class Output:
             text = text.replace(SPECIAL_MARK, "")
         if self.event_type is None:
             self.call.text.append(text)
+            if len(self.call.text) > MAX_PIECES:
+                join_small(self.call.text)
             self.events.append(CallArguments(self.index, text))
         else:
             self.events.append(self.event_type(text))

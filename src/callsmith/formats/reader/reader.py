@@ -33,7 +33,7 @@ from callsmith.formats.reader.markers import (
     strong_closers_of,
 )  # fmt: skip
 from callsmith.formats.reader.output import Output
-from callsmith.formats.reader.source import Incremental, Mismatch, TextSource, Truncated, ignore, stops
+from callsmith.formats.reader.source import MAX_PIECES, Incremental, Mismatch, TextSource, Truncated, ignore, join_small, stops
 
 
 class Reader:
@@ -42,6 +42,8 @@ class Reader:
     `specials` are the tokenizer's special tokens. `is_constrained`: a grammar constrained the text. Then every value is closed,
     and only its closer ends it.
     """
+
+    __slots__ = ("_call", "_coroutine", "_has_specials", "_in_prompt", "_literals", "_markers", "_output", "_recovers", "_source")
 
     def __init__(
         self,
@@ -90,6 +92,8 @@ class Reader:
         elif source.fast_path and not source.text and not source.fast_path[0].search(text):
             if source.saved is not None:
                 source.saved.append(text)
+                if len(source.saved) > MAX_PIECES:
+                    join_small(source.saved)
             source.fast_path[1](text)
             return self._output.drain()
         source.feed(text)

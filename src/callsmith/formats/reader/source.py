@@ -14,6 +14,7 @@ Incremental: TypeAlias = Generator[None, None, T]
 Emit: TypeAlias = Callable[[str], object]
 
 MAX_WORD = 256
+MAX_PIECES = 64
 NO_MATCH = "(?!)"  # a pattern that never matches
 WORD = re.compile(r"\w*")
 SPACE = re.compile(r"[ \t\r\n]*")
@@ -64,6 +65,18 @@ def ignore(text: str) -> None:
     """An `Emit` that drops the text."""
 
 
+def join_small(pieces: list[str]) -> None:
+    """Join the many small pieces of a text that is kept in pieces: each takes more room than what is written in it.
+
+    Of those that were joined before, the long ones are left as they are: a text is copied only as often as it has doubled.
+    """
+    at, size = 0, sum(map(len, pieces))
+    while at < len(pieces) - 1 and len(pieces[at]) * 2 > size:
+        size -= len(pieces[at])
+        at += 1
+    pieces[at:] = ["".join(pieces[at:])]
+
+
 class TextSource:
     """The unread text. Between `mark` and `unmark` the text that is read is saved, so that `rewind` can go back."""
 
@@ -84,8 +97,10 @@ class TextSource:
 
     def compact(self) -> str:
         """Remove the text that was read from the buffer (saving it under a mark) and return the rest."""
-        if self.saved is not None:
+        if self.saved is not None and self.pos > self.mark_pos:
             self.saved.append(self.text[self.mark_pos : self.pos])
+            if len(self.saved) > MAX_PIECES:
+                join_small(self.saved)
         self.text = self.text[self.pos :]
         self.pos = self.mark_pos = 0
         return self.text
