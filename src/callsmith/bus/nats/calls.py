@@ -2,12 +2,16 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable, Generator, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import count
 from math import inf
 from secrets import token_hex
+from types import TracebackType
+
+from msgspec.structs import replace
 
 from callsmith.bus.flow import WIDEST, Acknowledgements, FrameQueue
 from callsmith.bus.nats.connection import NatsConnection
@@ -15,7 +19,6 @@ from callsmith.bus.nats.messages import (
     PART,
     NatsMessage,
     Subjects,
-    decode,
     encode,
     is_from,
     is_signing,
@@ -24,9 +27,9 @@ from callsmith.bus.nats.neighbours import Neighbours, offer_digest
 from callsmith.bus.nats.serving import MOST_BYTES
 from callsmith.bus.port import Offer, Receive
 from callsmith.core.values import Json
-from callsmith.wire.capability.envelopes import WINDOW, Envelope, write_envelope
+from callsmith.wire.capability.envelopes import WINDOW, Envelope, plain_envelope
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.frames import Frame, decode_frame, read_frame
+from callsmith.wire.capability.frames import Frame, decode_frame
 
 ACCEPT_SECONDS = 2.0  # within which somebody accepts a call
 _SPARE_SECONDS = 1.0  # a provider that is too slow for its own limit says so itself
@@ -83,16 +86,15 @@ class IncomingAnswer(FrameQueue):
             if self._is_signed and not is_from(self.node, message, f"reply {self._request_id} {part}"):
                 return None
             return self._join_part(part, message.data) if part else decode_frame(message.data)
-        entries = decode(message.data)
-        node = entries.get("node")
-        if not isinstance(node, str) or part or (node != self.node if self.node else not self._may_answer(node)):
+        first = decode_frame(message.data)
+        node = first.node
+        if not node or part or (node != self.node if self.node else not self._may_answer(node)):
             return None
         if not is_from(node, message, f"reply {self._request_id} "):
             return None
         self.node, self.is_accepted, self._is_signed = node, True, is_signing(node)
-        window = entries.get("window")
-        self.window = window if isinstance(window, int) and WINDOW <= window <= WIDEST else WINDOW
-        return read_frame(entries)
+        self.window = max(WINDOW, min(first.window, WIDEST))
+        return first
 
     def _join_part(self, part: str, data: bytes) -> Frame | None:
         number, _, count = part.partition("/")
@@ -134,7 +136,7 @@ class OutgoingCalls:
     async def request(self, envelope: Envelope, offer: Offer, *, share: bool, added: dict[str, str]) -> tuple[str, Frame]:
         """Send a call that is not streamed; the node that has answered, and the one frame of its answer."""
         loop = asyncio.get_running_loop()
-        with self._sending(envelope, offer, share, added) as call:
+        with self._start(envelope, offer, share, added) as call:
             frames = await call.answer.next_burst(min(call.deadline, loop.time() + ACCEPT_SECONDS))
             if not frames:
                 call.check_accepted()
@@ -150,7 +152,7 @@ class OutgoingCalls:
     ) -> AsyncGenerator[Sequence[Frame], None]:
         """Send a call with what is added to its envelope, and give the frames of its answer, of which the first is "accepted"."""
         loop, forwarding = asyncio.get_running_loop(), None
-        with self._sending(envelope, offer, share, added) as call:
+        with self._start(envelope, offer, share, added) as call:
             try:
                 await call.answer.wait_until_accepted(min(call.deadline, loop.time() + ACCEPT_SECONDS))
                 call.check_accepted()
@@ -172,37 +174,30 @@ class OutgoingCalls:
                 if forwarding is not None:
                     forwarding.cancel()
 
-    @contextmanager
-    def _sending(
-        self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]
-    ) -> "Generator[_OutgoingCall, None, None]":
-        """A call that is sent, and cancelled if it has not ended when nobody waits for its answer any more."""
+    def _start(self, envelope: Envelope, offer: Offer, share: bool, added: dict[str, str]) -> "_OutgoingCall":
+        """A call that is sent. Inside a `with`, it is cancelled if it has not ended when nobody waits for its answer any more."""
         number, now = str(next(self._numbers)), asyncio.get_running_loop().time()
         # A call that is repeated elsewhere gets an id of its own each time: nodes that see one twice refuse it as a replay.
         request_id = f"{envelope.request_id}-{number}"
-        message = write_envelope(envelope)
-        message.update(added, request_id=request_id, timestamp=time.time())
-        if envelope.stream:
-            message["window"] = WIDEST
-        payload = encode(message)
-        if len(payload) > self._connection.most_bytes:
-            most = self._connection.most_bytes
+        window = WIDEST if envelope.stream else WINDOW
+        sent = replace(envelope, request_id=request_id, timestamp=time.time(), window=window, **added)
+        payload = encode(plain_envelope(sent))
+        if len(payload) > (most := self._connection.most_bytes):
             raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
         digest, node = (offer_digest(offer.descriptor), "") if share else ("", offer.node)
         where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(node)
         answer = IncomingAnswer(request_id, node, lambda node: self._neighbours.has_offer(node, digest))
-        call = _OutgoingCall(envelope, request_id, inf if envelope.seconds is None else now + envelope.seconds, answer)
         subject = f"{self._prefix}{number}"
+        deadline = inf if envelope.seconds is None else now + envelope.seconds
+        self._connection.publish(where, payload, "", reply=subject)
         self._answers[subject] = answer
-        try:
-            self._connection.publish(where, payload, "", reply=subject)
-            call.is_ended = False
-            yield call
-        finally:
-            if call.is_ended:
-                del self._answers[subject]
-            else:
-                self._cancel(subject, call)
+        return _OutgoingCall(envelope, request_id, deadline, answer, partial(self._end, subject))
+
+    def _end(self, subject: str, call: "_OutgoingCall") -> None:
+        if call.is_ended:
+            del self._answers[subject]
+        else:
+            self._cancel(subject, call)
 
     def _cancel(self, subject: str, call: "_OutgoingCall") -> None:
         """Have the provider stop: now, or as soon as it is known who it is."""
@@ -239,8 +234,15 @@ class _OutgoingCall:
     request_id: str
     deadline: float
     answer: IncomingAnswer
+    _end: "Callable[[_OutgoingCall], None]"
     numbers: Iterator[int] = field(default_factory=lambda: count(1))
-    is_ended: bool = True  # or has not begun yet
+    is_ended: bool = False
+
+    def __enter__(self) -> "_OutgoingCall":
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._end(self)
 
     def check_accepted(self) -> None:
         if not self.answer.is_accepted:

@@ -28,7 +28,7 @@ from callsmith.core.closing import closing
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import WINDOW, Envelope, decode_envelope, read_envelope
 from callsmith.wire.capability.errors import BusError, as_bus_error
-from callsmith.wire.capability.frames import Frame, error_frame
+from callsmith.wire.capability.frames import Frame, SentFrame, error_frame
 
 _log = logging.getLogger(__name__)
 
@@ -82,7 +82,7 @@ class Replies:
     def _encode(self, frame: Frame) -> bytes:
         if self._is_named:
             return encode(frame)
-        return encode({"event": frame.event, "data": frame.data, "seq": frame.seq, "node": self._node, "window": self._window})
+        return encode(SentFrame(frame.event, frame.data, frame.seq, self._node, self._window))
 
     def _publish(self, payload: bytes, part: str = "") -> None:
         self._connection.publish(self._subject, payload, f"reply {self._request_id} {part}", part=part)

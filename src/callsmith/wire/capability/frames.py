@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Struct, field
 
 from callsmith.core.values import Json
+from callsmith.wire.capability.envelopes import WINDOW
 from callsmith.wire.capability.errors import BusError, read_error, write_error
 from callsmith.wire.sse import write_frame
 
@@ -63,10 +64,17 @@ def encode_sse(frame: Frame) -> bytes:
     return write_frame(encode_json(frame.data), frame.event.encode())
 
 
-_decoder = msgspec.json.Decoder(Frame)
+class SentFrame(Frame, frozen=True):
+    """A frame as one node sends it to another: the first says which node answers, and how many frames it keeps under way."""
+
+    node: str = ""
+    window: int = WINDOW
 
 
-def decode_frame(data: bytes) -> Frame:
+_decoder = msgspec.json.Decoder(SentFrame)
+
+
+def decode_frame(data: bytes) -> SentFrame:
     """The frame in the bytes of a message; a BusError if there is none."""
     try:
         frame = _decoder.decode(data)
