@@ -208,11 +208,11 @@ class CapabilityBus:
                 failure = error
         raise failure or _unreachable(call.capability)
 
-    def _attempts(self, call: CapabilityCall, offers: Sequence[Offer]) -> "Iterator[_ProviderAttempt]":
+    def _attempts(self, call: CapabilityCall, offers: Sequence[Offer]) -> "Iterable[_ProviderAttempt]":
         """Tries at different nodes, of which the first may be whichever takes the call of those that share them."""
-        if len(offers) == 1:
-            yield _ProviderAttempt(self, call, offers[0])  # there is nobody to share it with
-            return
+        return (_ProviderAttempt(self, call, offers[0]),) if len(offers) == 1 else self._several_attempts(call, offers)
+
+    def _several_attempts(self, call: CapabilityCall, offers: Sequence[Offer]) -> "Iterator[_ProviderAttempt]":
         tried = set[str]()
         for number in range(_ATTEMPTS):
             offer = next((offer for offer in offers if offer.node not in tried), None)

@@ -51,16 +51,16 @@ class Replies:
     _request_id: str
     _node: str
     _window: int = WINDOW
-    _is_named: bool = False
+    is_named: bool = False
 
     def accept(self) -> None:
         """Let the caller know that its call runs here, unless it knows by the answer itself."""
-        if not self._is_named:
+        if not self.is_named:
             self.send(Frame("accepted"))
 
     def close(self) -> None:
         """Nothing more is sent, not even that the call runs."""
-        self._is_named = True
+        self.is_named = True
 
     def send(self, frame: Frame) -> int:
         """Send a frame, in several messages if it is longer than one may be, and say how long it is."""
@@ -68,7 +68,7 @@ class Replies:
         most = self._connection.most_bytes
         if len(payload) <= most:
             self._publish(payload)
-            self._is_named = True
+            self.is_named = True
             return len(payload)
         self.accept()
         if len(payload) > MOST_BYTES:
@@ -80,7 +80,7 @@ class Replies:
         return len(payload)
 
     def _encode(self, frame: Frame) -> bytes:
-        if self._is_named:
+        if self.is_named:
             return encode(frame)
         return encode(SentFrame(frame.event, frame.data, frame.seq, self._node, self._window))
 
@@ -111,9 +111,8 @@ class Serving:
         if not self._subjects.is_reply(message.reply) or len(self._tasks) >= 2 * self._most_calls:
             return  # not even for saying so: the callers give up by themselves
         full = len(self._tasks) >= self._most_calls
-        task = asyncio.get_running_loop().create_task(self._refuse(message) if full else self._serve(message))
+        task = asyncio.get_running_loop().create_task(self._run(message, is_refused=full))
         self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
 
     def take_control(self, message: NatsMessage) -> None:
         """Take what a caller sends while its call runs."""
@@ -142,9 +141,15 @@ class Serving:
         if self._tasks:
             await asyncio.wait(self._tasks, timeout=1)
 
-    async def _refuse(self, message: NatsMessage) -> None:
-        error = BusError("capacity_exceeded", f"this node answers {self._most_calls} calls at a time", seconds=0.5)
-        self._fail(message, error)
+    async def _run(self, message: NatsMessage, *, is_refused: bool) -> None:
+        try:
+            if is_refused:
+                most = self._most_calls
+                self._fail(message, BusError("capacity_exceeded", f"this node answers {most} calls at a time", seconds=0.5))
+            else:
+                await self._serve(message)
+        finally:
+            self._tasks.discard(_this_task())
 
     async def _serve(self, message: NatsMessage) -> None:
         try:
@@ -157,10 +162,8 @@ class Serving:
         except Exception as error:  # whatever is wrong with what others have sent, it is an answer to them
             self._fail(message, as_bus_error(error))
             return
-        task = asyncio.current_task()
-        assert task is not None
         running = self._running[key] = _Running(
-            task, envelope.sender, FlowControl(widest=min(envelope.window, WIDEST)), is_signed=bool(signature)
+            _this_task(), envelope.sender, FlowControl(widest=min(envelope.window, WIDEST)), is_signed=bool(signature)
         )
         try:
             await self._answer(message, envelope, authority, running)
@@ -207,9 +210,12 @@ class Serving:
 
     def _accept(self) -> None:
         loop, self._accepting = asyncio.get_running_loop(), None
-        while self._unaccepted and self._unaccepted[0][0] <= loop.time():
-            with suppress(BusError):  # the connection is lost: the caller gives up, or gets the answer itself
-                self._unaccepted.popleft()[1].accept()
+        now = loop.time()
+        while self._unaccepted and self._unaccepted[0][0] <= now:
+            replies = self._unaccepted.popleft()[1]
+            if not replies.is_named:
+                with suppress(BusError):  # the connection is lost: the caller gives up, or gets the answer itself
+                    replies.accept()
         if self._unaccepted:
             self._accepting = loop.call_at(self._unaccepted[0][0], self._accept)
 
@@ -273,6 +279,12 @@ class _Running:
         if message is None:
             self._messages.put_nowait(None)  # there is still nothing more
         return message
+
+
+def _this_task() -> "asyncio.Task[None]":
+    task = asyncio.current_task()
+    assert task is not None
+    return task
 
 
 def _id_of(message: NatsMessage) -> str:
