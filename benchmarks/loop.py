@@ -35,6 +35,7 @@ def main(model: str) -> None:
     for name, make in (
         ("callsmith", _callsmith),
         ("by hand", _by_hand),
+        ("by hand, in tasks", _by_hand_in_tasks),
         ("pydantic-ai", _pydantic_ai),
         ("LangChain", _langchain),
     ):
@@ -117,6 +118,38 @@ def _by_hand() -> Once:
             if call is not None:
                 arguments: Any = call.arguments
                 result = Result(call.id, call.name, str(await add(**arguments)))
+                messages = (*messages, Message.assistant(calls=[call]), Message.tool(result))
+        assert messages[-1].content == str(CALLS)
+
+    return once
+
+
+def _by_hand_in_tasks() -> Once:
+    """The floor of what runs beside other calls and under a deadline: the same, each call in a task of its own, with a timer, and
+    with its start seen before it runs."""
+    model = _Fake()
+
+    async def once() -> None:
+        loop = asyncio.get_running_loop()
+        messages, call = (Message.user("go"),), True
+        while call:
+            call = None
+            async for event in model.stream(Request(messages)):
+                call = event.call if isinstance(event, CallReady) else call
+            if call is not None:
+                started, seen, ended = (loop.create_future() for _ in range(3))
+
+                async def work(arguments: Any, started: Any = started, seen: Any = seen, ended: Any = ended) -> None:
+                    started.set_result(None)
+                    await seen
+                    ended.set_result(await add(**arguments))
+
+                task = loop.create_task(work(call.arguments))
+                timer = loop.call_later(30, task.cancel)
+                await started
+                seen.set_result(None)
+                result = Result(call.id, call.name, str(await ended))
+                timer.cancel()
                 messages = (*messages, Message.assistant(calls=[call]), Message.tool(result))
         assert messages[-1].content == str(CALLS)
 
