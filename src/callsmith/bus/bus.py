@@ -11,7 +11,7 @@ one frame, "done" or "error", ends every stream.
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from secrets import token_hex
+from os import urandom
 from types import TracebackType
 
 from callsmith.bus.descriptor import Descriptor
@@ -315,7 +315,7 @@ def _build_call(
     authority = current_authority() if authority is None else authority
     deadline = None if timeout is None else asyncio.get_running_loop().time() + timeout
     capability, receive, stream = check_name(capability), receive or nothing_received, receive is not None
-    return CapabilityCall(capability, version, body, authority, token_hex(16), session_id, deadline, stream, receive)
+    return CapabilityCall(capability, version, body, authority, urandom(16).hex(), session_id, deadline, stream, receive)
 
 
 def _receive_call(envelope: Envelope, authority: Authority, receive: Receive = nothing_received) -> CapabilityCall:
@@ -325,7 +325,7 @@ def _receive_call(envelope: Envelope, authority: Authority, receive: Receive = n
         envelope.version,
         envelope.body,
         authority,
-        envelope.request_id or token_hex(16),
+        envelope.request_id or urandom(16).hex(),
         envelope.session_id,
         None if envelope.seconds is None else asyncio.get_running_loop().time() + envelope.seconds,
         envelope.stream,
