@@ -44,7 +44,7 @@ class GracefulShutdown:
             await self._app(scope, receive, send)
             return
         request = _StoppableRequest(scope, receive, send, is_stopped=self._is_stopped)
-        scope[DIRECT_SEND] = request.send
+        scope[DIRECT_SEND] = send
         self._requests.add(request)
         try:
             await self._app(scope, request.receive, request.send)
