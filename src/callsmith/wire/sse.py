@@ -40,17 +40,15 @@ class FrameReader:
             if self._rest:
                 lines = b"".join((*self._rest, lines))
                 self._rest = []
-            for line in lines.decode("utf-8", "replace").split("\n"):
-                if line.endswith("\r"):
-                    line = line.rstrip("\r")
-                if line.startswith("data: "):
-                    self._data.append(line[6:])
-                elif line:
+            text = lines.decode("utf-8", "replace")
+            for line in text.split("\n") if "\r" not in text else [line.rstrip("\r") for line in text.split("\n")]:
+                if line:
                     self._take(line)
-                else:
-                    if self._data:
-                        frames.append(SseFrame("\n".join(self._data), self._event))
+                elif self._data:
+                    frames.append(SseFrame("\n".join(self._data), self._event))
                     self._data, self._event = [], ""
+                else:
+                    self._event = ""
         if rest:
             self._rest.append(rest)
         return frames

@@ -34,11 +34,12 @@ class ReadyItems(Generic[T]):
     def take(self) -> Generator[Any, Any, list[T]]:
         """The items that are there; the next one, and those that come with it, if none is. Empty at the end."""
         taken: list[T] = []
+        coming, self._next = self._next, None
         while not self._has_ended and self._error is None and len(taken) < _MOST:
             try:
-                if self._next is None:
-                    self._next = self._items.__anext__().__await__()
-                    self._waits_for = self._next.send(None)
+                if coming is None:
+                    coming = self._items.__anext__().__await__()
+                    waits_for = coming.send(None)
                 else:
                     try:
                         if self._gives_up:
@@ -46,18 +47,20 @@ class ReadyItems(Generic[T]):
                         sent = yield self._waits_for
                     except BaseException as error:
                         self._gives_up = False
-                        self._waits_for = self._next.throw(error)
+                        waits_for = coming.throw(error)
                     else:
-                        self._waits_for = self._next.send(sent)
+                        waits_for = coming.send(sent)
             except StopIteration as item:
-                self._next = None
+                coming = None
                 taken.append(item.value)
             except StopAsyncIteration:
-                self._next, self._has_ended = None, True
+                self._has_ended = True
             except BaseException as error:
-                self._next, self._error = None, error
+                self._error = error
             else:
+                self._waits_for = waits_for
                 if taken:
+                    self._next = coming
                     return taken
         if not taken and self._error is not None:
             self._has_ended, error, self._error = True, self._error, None

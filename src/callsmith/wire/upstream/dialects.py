@@ -137,7 +137,7 @@ class AnswerDecoder:
         self._rest: list[bytes] = []  # a line whose end has not come, or a whole answer
         self._size = 0
         self._is_whole: bool | None = None if not dialect.is_lines else False
-        self._is_marked = False  # whether the mark of the end has come
+        self.is_done = False  # nothing comes any more
         self._dialect = dialect
         self._repeated = RepeatedText(dialect.reader)
 
@@ -145,11 +145,6 @@ class AnswerDecoder:
     def has_ended(self) -> bool:
         """Whether the sender has said that this is all."""
         return self._reader.has_ended
-
-    @property
-    def is_done(self) -> bool:
-        """Whether nothing comes any more."""
-        return self._is_marked or (self.has_ended and not self._dialect.ends_with_usage)
 
     @property
     def signed(self) -> Json:
@@ -168,7 +163,10 @@ class AnswerDecoder:
             return []
         events: list[ModelEvent] = []
         for text in self._lines(data) if self._is_lines else [frame.data for frame in self._frames.feed(data)]:
-            events += self._read(text)
+            if said := self._repeated.match(text):
+                events += self._reader.repeat_text(said)
+            else:
+                events += self._read(text)
         return events
 
     def close(self) -> list[ModelEvent]:
@@ -187,14 +185,13 @@ class AnswerDecoder:
         return [line for line in lines if line]
 
     def _read(self, text: str) -> list[ModelEvent]:
-        if said := self._repeated.match(text):
-            return self._reader.repeat_text(said)
         if text.strip() == DONE:
-            self._is_marked = self._reader.has_ended = True
+            self.is_done = self._reader.has_ended = True
             return []
         try:
             events = self._reader.feed(load_json(text))
             self._repeated.learn(text, events)
+            self.is_done = self.is_done or (self.has_ended and not self._dialect.ends_with_usage)
             return events
         except (ValueError, RecursionError) as error:
             raise ModelError(f"the upstream sends what is no JSON: {shorten(text)!r}", retryable=True) from error
