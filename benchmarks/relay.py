@@ -5,7 +5,8 @@ what is read, understood and sent on is counted token by token. Short and long a
 is the tokens', the rest the request's. From that follows how many gateways carry how many tokens a second.
 
 Beside it, in turn, a bare relay is measured: the same HTTP libraries, each chunk parsed as JSON and passed on as it came. It
-knows no keys, no dialects, no limits and no deadlines.
+knows no keys, no dialects, no limits and no deadlines. And the floor: the event loop and its sockets alone, without HTTP and
+without tasks, each chunk parsed once.
 """
 
 import asyncio
@@ -28,7 +29,7 @@ STREAMS = 64
 ROUNDS = 3
 BUSY = 0.6  # of a core, at most
 MOST_MICROS, MOST_TIMES = 40, 2  # the goals: of a token, and beside the bare relay
-BARE = "a bare relay"
+BARE, FLOOR = "a bare relay", "sockets and one parse"
 RATES = (10_000, 100_000, 1_000_000, 10_000_000)  # tokens a second
 CITY: Any = {"type": "object", "properties": {"city": {"type": "string"}}}
 TOOL: Any = {"name": "weather", "description": "The weather.", "parameters": CITY}
@@ -69,6 +70,42 @@ async def app(scope, receive, send):
     await send({"type": "http.response.body", "body": b""})
 fast = {"loop": "uvloop", "http": "httptools"} if sys.platform != "win32" else {}
 uvicorn.run(app, host="127.0.0.1", port=int(sys.argv[2]), log_level="error", access_log=False, lifespan="off", **fast)
+"""
+
+_SOCKETS = r"""
+import asyncio, json, sys
+try:
+    from uvloop import run
+except ImportError:
+    from asyncio import run
+class Upstream(asyncio.Protocol):
+    def __init__(self, client, request):
+        self.client, self.request = client, request
+    def connection_made(self, transport):
+        self.transport = transport
+        transport.write(self.request)
+    def data_received(self, data):
+        for line in data.split(b"\r\n"):
+            if line.startswith(b"data: {"):
+                json.loads(line[6:])
+        self.client.write(data)
+        if data.endswith(b"0\r\n\r\n"):
+            self.client.close()
+            self.transport.close()
+class Client(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport, self.data = transport, b""
+    def data_received(self, data):
+        self.data += data
+        head, _, body = self.data.partition(b"\r\n\r\n")
+        if len(body) >= int(head.lower().partition(b"content-length:")[2].split(b"\r\n")[0] or 1):
+            loop = asyncio.get_running_loop()
+            upstream = loop.create_connection(lambda: Upstream(self.transport, self.data), "127.0.0.1", int(sys.argv[1]))
+            self.asking = loop.create_task(upstream)
+async def main():
+    server = await asyncio.get_running_loop().create_server(Client, "127.0.0.1", int(sys.argv[2]))
+    await server.serve_forever()
+run(main())
 """
 
 _UPSTREAM = r"""
@@ -143,7 +180,7 @@ def main(model: str) -> None:
     for name in WAYS:
         compare(f"a token, {name}", "µs", micros[name], BARE, micros[BARE], goal=1 / MOST_TIMES)
     goal("µs a token of chat completions", 1e6 * costs["chat completions"][0].all, MOST_MICROS)
-    dearest = max(token.all for name, (token, _) in costs.items() if name != BARE)
+    dearest = max(costs[name][0].all for name in WAYS)
     print(f"\n  a gateway at {BUSY:.0%} of a core: {BUSY / dearest:,.0f} tokens a second at {dearest * 1e6:.0f} µs each")
     needed = [(f"{rate:,}", ceil(rate * dearest / BUSY)) for rate in RATES]
     show("gateways, for the tokens alone", ("tokens a second", "gateways"), needed)
@@ -154,8 +191,10 @@ def ways(stack: ExitStack, folder: Path, names: Iterable[str]) -> dict[str, tupl
     upstream = stack.enter_context(running([sys.executable, "-c", _UPSTREAM, "PORT"]))
     gateway = stack.enter_context(running(callsmith(upstream, folder)))
     relay = [sys.executable, "-c", _RELAY, f"http://127.0.0.1:{upstream}/v1/chat/completions", "PORT"]
-    bare = stack.enter_context(running(relay))
-    return {BARE: (bare, *WAYS["chat completions"])} | {name: (gateway, *WAYS[name]) for name in names}
+    sockets = [sys.executable, "-c", _SOCKETS, str(upstream), "PORT"]
+    beside = {name: stack.enter_context(running(command)) for name, command in {FLOOR: sockets, BARE: relay}.items()}
+    asked = WAYS["chat completions"]
+    return {name: (port, *asked) for name, port in beside.items()} | {name: (gateway, *WAYS[name]) for name in names}
 
 
 def _micros(spent: Spent) -> tuple[float, float, float]:
