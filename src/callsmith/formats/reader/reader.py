@@ -1,10 +1,11 @@
-"""The streaming reader: turns a model's text, piece by piece, into events. No I/O; reading a whole text is `feed` and `close`.
+"""The streaming reader: turns a model's text, piece by piece, into events. No I/O; a whole text is read by `close`.
 
     reader = Reader(format, tools, opened=prompt.opened)
     for piece in pieces:
         events += reader.feed(piece)
     events += reader.close()
 
+A text that has ended is read at once where nothing in it needs a repair, and else as all that streams: step by step.
 From the marker of a call on, the text is saved until the call is complete: if it turns out to be no call, the marker is emitted
 as text and reading goes on behind it; once `CallStarted` has been emitted, what cannot be read becomes `Unreadable`.
 A call has one id from its first event on: where the format writes the id behind the arguments, the call is withheld until then.
