@@ -41,7 +41,7 @@ _QUANTIZATIONS: Mapping[str, str] = {
     "26": "IQ3_S", "27": "IQ3_M", "28": "IQ2_S", "29": "IQ2_M", "30": "IQ4_XS", "31": "IQ1_M", "32": "BF16", "36": "TQ1_0",
     "37": "TQ2_0", "38": "MXFP4",
 }  # fmt: skip
-_SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough for those who come meanwhile
+SLICE: Final = 256  # tokens decoded at once: large enough to be fast, small enough for those who come meanwhile
 MOST_SEQUENCES: Final = 64  # the most that the library supports
 
 
@@ -225,7 +225,7 @@ class LlamaContext:
     """The KV memory and the working space of decoding, for several sequences that share the memory."""
 
     def __init__(
-        self, weights: Weights, *, size: int, threads: int | None = None, sequences: int = 1, slice: int = _SLICE
+        self, weights: Weights, *, size: int, threads: int | None = None, sequences: int = 1, slice: int = SLICE
     ) -> None:
         """Without `threads` there are as many as fit the machine, while it runs."""
         self._c = weights.library.c
