@@ -18,7 +18,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from benchmarks import bus, gateway, loop, reader, relay, server
+from benchmarks import bus, gateway, loop, reader, relay, server, startup
 from benchmarks.table import show
 from callsmith.bus.opening import open_bus
 from callsmith.core.schema import validate
@@ -26,6 +26,7 @@ from callsmith.core.values import Choice, Tool
 from callsmith.formats import formats
 from callsmith.formats.algebra import Format
 
+TYPER = "import time, typer; print(time.process_time())"
 AGAIN = 3  # times that something is measured before it counts as too slow
 
 
@@ -155,6 +156,22 @@ def choosing() -> float:
     return asyncio.run(answers())
 
 
+def token_beside_max() -> float:
+    """Choosing a token of 151,936 where the likeliest is allowed, beside `max` of the same logits."""
+    import numpy as np
+
+    from callsmith.engines.decoding.sequence import DEFAULTS, Sampler
+
+    sampler, logits = Sampler(DEFAULTS), np.random.default_rng(1).standard_normal(151_936, np.float32)
+    logits[777] = 12
+    return _least(lambda: sampler.choose(logits), 200) / _least(logits.max, 200)
+
+
+def help_beside_typer() -> float:
+    """`callsmith --help`, beside a process that only imports what it is made with."""
+    return min(startup.run(startup.HELP) for _ in range(3)) / min(startup.run(TYPER) for _ in range(3))
+
+
 def loop_beside_hand() -> float:
     """A run of twenty calls, beside the same model and tool in a bare `for`."""
     return asyncio.run(_least_of(loop.ours_and_by_hand()))
@@ -241,6 +258,8 @@ CHECKS = (
     Check("reading: a byte of 100 KB ÷ of 10 KB, steepest format", read_longer, 1.3, 6),
     Check("a grammar: cached ÷ compiled", cached_grammar, 0.012, 0.12),
     Check("masks and sampling ÷ a step of a small model", choosing, 0.03, 0.3),
+    Check("a token of 151,936 ÷ max of the logits", token_beside_max, 2.5, 5),
+    Check("callsmith --help ÷ importing typer", help_beside_typer, 1.5, 3),
     Check("the loop, a call ÷ by hand", loop_beside_hand, 6, 12),
     Check("a streamed chunk, what the application adds ÷ the model alone", streamed_chunk, 0.6, 6),
     Check("an answer through the gateway ÷ directly", through_gateway, 30, 75),
