@@ -12,7 +12,7 @@ pytest.importorskip("xllamacpp")
 
 from callsmith.engines.llama import threads
 from callsmith.engines.llama.gguf import LlamaContext, Weights
-from callsmith.engines.llama.libllama import Library, load
+from callsmith.engines.llama.libllama import load
 from callsmith.engines.llama.threads import FreeThreads, busy_seconds, most_threads
 from tests.small import shallow_file
 
@@ -137,7 +137,6 @@ def test_a_context_follows_unless_it_has_to_be_exact(monkeypatch: pytest.MonkeyP
 
     monkeypatch.setattr(threads, "cores", lambda: 2)
     monkeypatch.setattr(FreeThreads, "count", lambda self: next(counts))
-    monkeypatch.setattr(Library, "threads_sleep", False)
     monkeypatch.setattr(library, "llama_set_n_threads", record)
     context = LlamaContext(weights, size=64)
     for position, exact in enumerate([False, False, False, True, False]):
@@ -150,7 +149,6 @@ def test_a_context_follows_unless_it_has_to_be_exact(monkeypatch: pytest.MonkeyP
 @pytest.mark.weights
 def test_threads_that_were_asked_for_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     weights = Weights(load(), shallow_file())
-    monkeypatch.setattr(Library, "threads_sleep", False)
     monkeypatch.setattr(FreeThreads, "count", lambda self: pytest.fail("it looked"))
     context = LlamaContext(weights, size=64, threads=1)
     assert context.decode([(5, 0, 0, True)])

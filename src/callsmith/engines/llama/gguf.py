@@ -235,7 +235,7 @@ class LlamaContext:
         params.n_batch = params.n_ubatch = slice
         params.n_seq_max, params.kv_unified = sequences, True
         params.n_outputs_max = sequences  # room for the logits of all tokens of a slice would be most of what it takes to decode
-        self._free = None if threads or weights.library.threads_sleep else FreeThreads()
+        self._free = None if threads else FreeThreads()
         self._threads = params.n_threads = params.n_threads_batch = threads or most_threads()
         weights.library.log.clear()
         self.pointer: int | None = self._c.llama_init_from_model(weights.pointer, params)

@@ -225,11 +225,6 @@ class Library:
         self.c.llama_backend_init()
         self.uses: str = self.c.llama_print_system_info().decode("utf-8", "replace")
 
-    @property
-    def threads_sleep(self) -> bool:
-        """Whether threads that wait for each other go to sleep after a while, as OpenMP's do."""
-        return "OPENMP = 1" in self.uses
-
     def neglects(self, processor: str) -> str:
         """What this processor has for faster arithmetic, and the library has no code for; empty: nothing is known of."""
         return "dot products" if "asimddp" in processor.split() and "DOTPROD = 1" not in self.uses else ""
