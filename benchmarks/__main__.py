@@ -31,13 +31,12 @@ NAMES = (
     "bus",
     "memory",
     "budgets",
-    "journeys",
-    "conversations",
     "deciding",
     "plugins",
 )
-# Only where they are named: the first has an environment of its own, the second judges, the third takes hours without a GPU.
-APART = ("torch_engine", "lookup", "guard", "small_guards")
+# Only where they are named: two need a GPU or an environment of their own, one judges, and three ask a model for its calls, which
+# takes long on a processor: all others together take half an hour.
+APART = ("torch_engine", "lookup", "guard", "small_guards", "journeys", "conversations")
 # What is said of these is said of the default model; the others take a small one.
 LARGE = ("grammar", "constrained", "journeys", "conversations", "deciding", "small_guards")
 # These open a model by its name, which takes weights that are there.
