@@ -117,7 +117,8 @@ class Following:
 
 def main(model: str) -> None:
     fetch(model)
-    local = open_local(model, Options(context=1024, auto_guarded=False))
+    # As its template asks, and nothing is decided beforehand: else the free answer would be held to a grammar too.
+    local = open_local(model, Options(context=1024, auto_guarded=False, tool_prompt="template"))
     engine = local.engine
     assert isinstance(engine, LlamaEngine)
     required = replace(ASKED, choice=Choice("required"))
