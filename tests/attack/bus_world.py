@@ -137,7 +137,7 @@ class World:
             authority = self.authorizer.authenticate(read, signature, signed_bytes(sent) if signed is None else signed)
         except BusError as error:
             return error.code
-        frames = [frame async for frame in self.bus.receive(read, authority, nothing_received)]
+        frames = [frame async for burst in self.bus.receive(read, authority, nothing_received) for frame in burst]
         return "" if frames[-1].event == "done" else str(frames[-1].data["error"])
 
     async def send(self, text: str, sender: Identity = ALICE, **changes: Any) -> str:
