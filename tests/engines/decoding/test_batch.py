@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 from random import Random
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 
@@ -13,7 +13,7 @@ import numpy as np
 from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import ModelError
 from callsmith.engines.decoding.batch import PREFILL_CHUNK, Batch, new_flag
-from callsmith.engines.decoding.kv_cache import Cache
+from callsmith.engines.decoding.kv_cache import Cache, SavedSequences
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.port import Finished, Piece
 
@@ -442,3 +442,29 @@ def test_a_decode_is_exact_for_whoever_needs_it() -> None:
     decoder.exact.clear()
     finish(batch_of(seeded, decoder=decoder))
     assert decoder.exact and all(decoder.exact)
+
+
+def test_an_idle_batch_saves_what_is_in_the_way_of_the_next_prompt() -> None:
+    class SavingDecoder(Decoder):
+        def save(self, sequence: int) -> Any:
+            return np.array(self.cells[sequence])
+
+        def load(self, sequence: int, saved: Any) -> bool:
+            assert not self.cells.get(sequence)
+            self.cells[sequence] = saved.tolist()
+            return True
+
+    decoder = SavingDecoder()
+    batch = Batch(decoder, Cache(decoder, 2, SavedSequences(decoder)), 2)
+    jobs = [FakeSequence(number, prompt(number, 100), 3) for number in (1, 2)]
+    for job in jobs:
+        batch.add(job)
+    finish(batch)
+    assert all(job.whole for job in jobs)
+    while batch.busy:
+        assert batch.step()
+    assert [len(slot.tokens) for slot in batch.cache._slots].count(0) == 1  # pyright: ignore[reportPrivateUsage]
+    again = FakeSequence(1, prompt(1, 100), 3)
+    batch.add(again)
+    finish(batch)
+    assert isinstance(end := again.ended[0], Finished) and end.usage.cached == 99

@@ -6,7 +6,7 @@ prompts that are in prefill, small enough not to stall the others. A prefix that
 KV cells run out, finished sequences are evicted first; then the newest request is preempted and prefilled again later.
 
 The tail of a call is often forced by the grammar, and nothing of the answer depends on decoding it. It is decoded when the engine
-is idle, so that the turn after the tool result finds it in the KV cache.
+is idle, so that the turn after the tool result finds it in the KV cache. What the next prompt would have to evict is saved then.
 """
 
 import ctypes as C
@@ -144,8 +144,8 @@ class Batch:
 
     @property
     def busy(self) -> bool:
-        """Whether there is anything to decode."""
-        return bool(self.size or (self.settles and self.cache.pending_tail()))
+        """Whether there is anything to do."""
+        return bool(self.size or (self.settles and self.cache.pending_tail()) or self.cache.slot_in_the_way())
 
     def prefill_progress(self) -> tuple[int, int]:
         """How many tokens of the prompts in prefill are done, and how many they have in all. May be called in any thread."""
@@ -161,7 +161,7 @@ class Batch:
         """Run one decode, and sample a token for every request that is decoding. False: all wait for their grammars."""
         self._drop_cancelled()
         if not self.size:
-            return self._decode_tail()
+            return self._decode_tail() or self.cache.clear_the_way()
         self._admit()
         for entry in [*self.live]:
             self._prepare(entry)

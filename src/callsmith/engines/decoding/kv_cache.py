@@ -221,6 +221,24 @@ class Cache:
         """A parked slot with a tail to decode for which enough cells are free."""
         return next((slot for slot in reversed(self._slots) if slot.tail and len(slot.tail) <= self.free), None)
 
+    def slot_in_the_way(self) -> Slot | None:
+        """While nothing is decoded: the parked slot that the next prompt would have to evict first, if it was not the last to be
+        used. To save it now costs nobody the time to their first token."""
+        if self._saved is None or any(slot.live for slot in self._slots):
+            return None
+        last = self._slots[-1]
+        idle = len(self._holders) - len(last.cells)
+        if idle <= _IDLE_CELLS and not all(slot.tokens for slot in self._slots):
+            return None
+        return next((slot for slot in self._list_parked() if slot.tokens and slot is not last), None)
+
+    def clear_the_way(self) -> bool:
+        """Evict that slot; false if there is none."""
+        slot = self.slot_in_the_way()
+        if slot:
+            self._evict(slot)
+        return slot is not None
+
     def _list_parked(self) -> list[Slot]:
         """The slots that are not live, in the order of eviction: without a session first, the least recently used first."""
         return sorted((slot for slot in self._slots if not slot.live), key=lambda slot: slot.session != "")
