@@ -9,10 +9,12 @@ import pytest
 from starlette.applications import Starlette
 
 import callsmith
+import callsmith.formats
 from callsmith import models
 from callsmith.bus.bus import CapabilityBus
 from callsmith.capabilities.corpus import Corpora
 from callsmith.core.ports import model_info
+from callsmith.models import presets
 from callsmith.server.app import create_app
 from callsmith.server.parts.bus.part import BusPart
 from tests.capabilities.chatting import scripted_model
@@ -36,6 +38,9 @@ class Scene:
         """The names that the blocks of the page share."""
         for module in (callsmith, models):
             monkeypatch.setattr(module, "open_model", lambda *_, **__: scripted_model(*self.replies)[1], raising=False)
+        # What a page registers is its own.
+        monkeypatch.setattr(callsmith.formats, "_registered", {**callsmith.formats._registered})
+        monkeypatch.setattr(presets, "_registered", [*presets._registered])
         monkeypatch.setattr(models, "describe_model", lambda *_, **__: model_info(scripted_model(*self.replies)[1]))
         with served_apart(an_app(*self.replies)) as url:
             names: dict[str, Any] = {"__name__": "__main__", "server": url}
