@@ -243,7 +243,7 @@ $(SGLANG)/.installed: $(VLLM)/.installed
 		$(VLLM)/bin/python -c "$$site" > $$($(SGLANG)/bin/python -c "$$site")/beside_vllm.pth
 	touch $@
 
-test-deploy: $(STAMP) $(DEPLOY)/.installed ## hold the examples under deploy/ against the schemas of Compose and Kubernetes
+test-deploy: $(STAMP) $(DEPLOY)/.installed ## hold deploy/, the workflows and the wheel's bill of materials against the schemas of those who read them
 	$(PYTEST) -m 'deploy or not deploy' tests/test_deploy.py $(ARGS)
 
 docs: $(STAMP) $(DOCS)/.installed ## build the documentation into site/, each version in a folder of its own
@@ -262,7 +262,7 @@ $(DOCS)/.installed: pyproject.toml
 # Only the schemas that these packages bring are read.
 $(DEPLOY)/.installed: Makefile | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(DEPLOY) \
-		kubernetes-validate==1.37.0 docker-compose==1.29.2
+		kubernetes-validate==1.37.0 docker-compose==1.29.2 check-jsonschema==0.39.0 cyclonedx-python-lib==11.12.0
 	touch $@
 
 test-routers: $(STAMP) $(ROUTERS)/.installed ## put vllm-router and SGLang's model gateway between the server and servers of a model

@@ -3,7 +3,11 @@
 import json
 import os
 import re
+import shutil
+import subprocess
+import sys
 import tomllib
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +32,10 @@ DEPLOY = Path(__file__).parent.parent / "deploy"
 COMPOSE = DEPLOY / "compose" / "compose.yaml"
 KUBERNETES = DEPLOY / "kubernetes" / "callsmith.yaml"
 DOCKERFILE = DEPLOY / "Dockerfile"
+CHART = DEPLOY / "helm"
+GITHUB = DEPLOY.parent / ".github"
+RENDERER = Path(__file__).parent / "render_chart.go"
+GO_PACKAGES = Path("/usr/share/gocode")  # where Debian has them: golang-github-masterminds-sprig-dev, golang-gopkg-yaml.v3-dev
 SCHEMAS = Path(__file__).parent.parent / ".venv-deploy"
 DEFINED = "/api/_definitions.json"  # what the schemas of Kubernetes refer to
 KINDS = ("Secret", "ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler")
@@ -130,11 +138,10 @@ def test_the_compose_file_fits_the_schema_of_compose():
         jsonschema_rs.validator_for(schema).validate({"services": {"a": {"imag": "b"}}})
 
 
-@pytest.mark.deploy
-@pytest.mark.parametrize("kind", KINDS)
-def test_the_manifest_fits_the_strict_schema_of_kubernetes(kind: str):
-    manifest = manifests()[kind]
-    name = "-".join([kind.lower(), *manifest["apiVersion"].split("/")])
+def validate_manifest(manifest: dict[str, Any]) -> None:
+    """Hold a manifest against the strict schema of Kubernetes, which refuses what it does not know."""
+    kind, version = manifest["kind"].lower(), manifest["apiVersion"].removesuffix(".k8s.io").replace(".k8s.io/", "/")
+    name = "-".join([kind, *version.split("/")])
     path = _schema(f"kubernetes_validate/kubernetes-json-schema/v*-local-strict/{name}.json")
     files = (path, path.with_name("_definitions.json"))
     own, shared = (json.loads(file.read_text("utf-8").replace(f'"{DEFINED}#', '"#')) for file in files)
@@ -142,3 +149,178 @@ def test_the_manifest_fits_the_strict_schema_of_kubernetes(kind: str):
     jsonschema_rs.validator_for(schema).validate(manifest)
     with pytest.raises(jsonschema_rs.ValidationError):
         jsonschema_rs.validator_for(schema).validate({**manifest, "specc": {}})
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_manifest_fits_the_strict_schema_of_kubernetes(kind: str):
+    validate_manifest(manifests()[kind])
+
+
+def test_the_values_of_the_chart_fit_their_schema_which_refuses_others():
+    schema = jsonschema_rs.validator_for(json.loads((CHART / "values.schema.json").read_text("utf-8")))
+    values = yaml.safe_load((CHART / "values.yaml").read_text("utf-8"))
+    schema.validate(values)
+    assert set(values) == set(json.loads((CHART / "values.schema.json").read_text("utf-8"))["properties"]) - {"global"}
+    for wrong in ({"replica": 3}, {"replicas": 0}, {"service": {"port": "80"}}, {"image": {"repository": "a"}}, {"config": ""}):
+        with pytest.raises(jsonschema_rs.ValidationError):
+            schema.validate({**values, **wrong})
+
+
+def render(release: str = "callsmith", values: Path | None = None) -> list[dict[str, Any]]:
+    """What the chart comes to, by the engine that helm has: Go's templates with sprig's functions."""
+    if shutil.which("helm"):
+        command = ["helm", "template", release, str(CHART), *(["--values", str(values)] if values else [])]
+    elif shutil.which("go") and (GO_PACKAGES / "src/github.com/Masterminds/sprig").exists():
+        command = ["go", "run", str(RENDERER), str(CHART), release, *([str(values)] if values else [])]
+    else:
+        pytest.skip(
+            "neither helm nor Go is here: apt-get install golang-go golang-github-masterminds-sprig-dev golang-gopkg-yaml.v3-dev"
+        )
+    environment = os.environ | {"GO111MODULE": "off", "GOPATH": str(GO_PACKAGES), "GOFLAGS": ""}
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    return [item for item in yaml.safe_load_all(done.stdout) if item]
+
+
+@pytest.mark.deploy
+def test_the_manifests_are_what_the_chart_renders_as_it_is():
+    rendered = render()
+    assert {item["kind"]: item for item in rendered} == manifests()
+    assert len(rendered) == len(KINDS)
+
+
+@pytest.mark.deploy
+def test_the_chart_with_other_values_fits_the_schemas_of_kubernetes(tmp_path: Path):
+    chosen = {
+        "image": {"repository": "example.com/callsmith", "tag": "1"},
+        "store": {"url": "", "existingSecret": "database"},
+        "env": [{"name": "OTEL_SERVICE_NAME", "value": "callsmith"}],
+        "autoscaling": {"enabled": False},
+        "replicas": 2,
+        "minAvailable": 0,
+        "service": {"type": "LoadBalancer", "port": 8080},
+        "ingress": {
+            "enabled": True,
+            "className": "nginx",
+            "host": "a.example.com",
+            "tlsSecret": "cert",
+            "annotations": {"a": "b"},
+        },
+        "nodeSelector": {"disk": "ssd"},
+        "tolerations": [{"key": "a", "operator": "Exists"}],
+        "podAnnotations": {"c": "d"},
+        "imagePullSecrets": [{"name": "pull"}],
+    }
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(chosen), "utf-8")
+    rendered = {item["kind"]: item for item in render("gate", tmp_path / "values.yaml")}
+    assert set(rendered) == {"ConfigMap", "Deployment", "Service", "Ingress"}
+    for manifest in rendered.values():
+        validate_manifest(manifest)
+        assert manifest["metadata"]["name"] == "gate"
+    pod = rendered["Deployment"]["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    assert rendered["Deployment"]["spec"]["replicas"] == 2
+    assert (container["image"], pod["nodeSelector"]) == ("example.com/callsmith:1", {"disk": "ssd"})
+    assert container["env"] == [
+        {"name": "CALLSMITH_SERVER__STORE", "valueFrom": {"secretKeyRef": {"name": "database", "key": "store"}}},
+        {"name": "OTEL_SERVICE_NAME", "value": "callsmith"},
+    ]
+    assert rendered["Ingress"]["spec"]["tls"] == [{"hosts": ["a.example.com"], "secretName": "cert"}]
+    chosen["store"] = {"url": "", "existingSecret": ""}
+    chosen["env"] = []
+    (tmp_path / "values.yaml").write_text(yaml.safe_dump(chosen), "utf-8")
+    (deployment,) = (item for item in render("gate", tmp_path / "values.yaml") if item["kind"] == "Deployment")
+    assert "env" not in deployment["spec"]["template"]["spec"]["containers"][0]
+
+
+def action() -> Any:
+    """The action that checks a server."""
+    return yaml.safe_load((GITHUB / "actions" / "check" / "action.yml").read_text("utf-8"))
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize("kind", ["workflow", "action"])
+def test_workflows_and_the_action_fit_the_schemas_of_github(kind: str):
+    schema = json.loads(_schema(f"check_jsonschema/builtin_schemas/vendor/github-{kind}s.json").read_text("utf-8"))
+    paths = sorted((GITHUB / f"{kind}s").rglob("*.yml"))
+    assert paths
+    for path in paths:
+        # YAML 1.1 reads the key `on` as true.
+        document = {"on" if key is True else key: value for key, value in yaml.safe_load(path.read_text("utf-8")).items()}
+        jsonschema_rs.validator_for(schema).validate(document)
+        with pytest.raises(jsonschema_rs.ValidationError):
+            jsonschema_rs.validator_for(schema).validate({**document, "jobz": {}, "runs": "?", "jobs": "?"})
+
+
+def test_every_action_of_others_is_pinned_to_a_commit():
+    used = [match for path in GITHUB.rglob("*.yml") for match in re.findall(r"uses: (\S+)", path.read_text("utf-8"))]
+    assert used and [name for name in used if not re.fullmatch(r"[\w/-]+@[0-9a-f]{40}", name)] == []
+
+
+def test_workflows_run_only_what_the_project_has():
+    targets = set(re.findall(r"^([\w-]+):", (DEPLOY.parent / "Makefile").read_text("utf-8"), re.MULTILINE))
+    project = tomllib.loads((DEPLOY.parent / "pyproject.toml").read_text("utf-8"))
+    for path in (GITHUB / "workflows").glob("*.yml"):
+        text = path.read_text("utf-8")
+        assert set(re.findall(r"run: make ([\w-]+)", text)) <= targets
+        assert [name for name in re.findall(r"python3? (deploy/\S+)", text) if not (DEPLOY.parent / name).exists()] == []
+        for extras in re.findall(r'"\.\[(.*?)\]"', text):
+            assert set(extras.split(",")) <= set(project["project"]["optional-dependencies"])
+
+
+@pytest.mark.deploy
+@pytest.mark.parametrize(("path", "code"), [("/v1", 0), ("/nothing", 1)])
+def test_the_action_checks_a_server(tmp_path: Path, path: str, code: int):
+    """Its steps as a runner runs them, against a server of ours; callsmith comes from this checkout."""
+    serve = [sys.executable, "-m", "callsmith", "serve", "--port", "0", "--model", "scripted:Hello"]
+    with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        match = re.search(r"at (http://\S+)/v1\.", server.stdout.readline())
+        assert match
+        defaults = {name: entry.get("default", "") for name, entry in action()["inputs"].items()}
+        inputs = defaults | {
+            "url": match[1] + path,
+            "args": "--dialect chat --only answers.models --only answers.unknown_*",
+            "package": str(DEPLOY.parent),
+            "python": sys.executable,
+        }
+        environment = os.environ | {"RUNNER_TEMP": str(tmp_path)}
+        files = {name: tmp_path / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
+        environment |= {name: str(file) for name, file in files.items()}
+        environment.pop("PYTHONPATH", None)
+        done = None
+        for step in action()["runs"]["steps"]:
+            given = {name: inputs[value.removeprefix("${{ inputs.").removesuffix(" }}")] for name, value in step["env"].items()}
+            done = subprocess.run(
+                ["bash", "-e", "-o", "pipefail", "-c", step["run"]],
+                cwd=tmp_path,
+                env=environment | given,
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+        server.terminate()
+    assert done is not None and (done.returncode != 0) == bool(code), done.stdout + done.stderr
+    if code == 0:
+        outputs = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text("utf-8").splitlines())
+        assert files["GITHUB_STEP_SUMMARY"].read_text("utf-8") == Path(outputs["report"]).read_text("utf-8") != ""
+        assert "<testsuite" in Path(outputs["junit"]).read_text("utf-8")
+
+
+@pytest.mark.deploy
+def test_the_bill_of_materials_fits_the_schema_of_cyclonedx(tmp_path: Path):
+    folder = _schema("cyclonedx/schema/_res/bom-1.6.SNAPSHOT.schema.json").parent
+    wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*wheel, "--wheel-dir", str(tmp_path), str(DEPLOY.parent)], check=True)
+    with zipfile.ZipFile(next(tmp_path.glob("*.whl"))) as archive:
+        (name,) = (name for name in archive.namelist() if "/sboms/" in name)
+        bill = json.loads(archive.read(name))
+    own, *others = (
+        (f"http://cyclonedx.org/schema/{file}", json.loads((folder / file).read_text("utf-8")))
+        for file in ("bom-1.6.SNAPSHOT.schema.json", "spdx.SNAPSHOT.schema.json", "jsf-0.82.SNAPSHOT.schema.json")
+    )
+    validator = jsonschema_rs.Draft7Validator(own[1], registry=jsonschema_rs.Registry(others))
+    validator.validate(bill)
+    with pytest.raises(jsonschema_rs.ValidationError):
+        validator.validate({**bill, "specVersion": 16})

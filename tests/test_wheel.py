@@ -14,7 +14,10 @@ import venv
 import zipfile
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from threading import Thread
 from urllib.request import Request, urlopen
 
 import pytest
@@ -144,6 +147,68 @@ def test_the_wheel_has_every_file_of_the_source(wheel: Path) -> None:
         names = set(archive.namelist())
     assert {name for name in names if name.startswith("callsmith/")} == {name for name in expected if "__pycache__" not in name}
     assert {"callsmith/py.typed", "callsmith/models/presets.toml"} < names
+
+
+def test_the_wheel_has_a_bill_of_materials_with_every_requirement(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        (name,) = (name for name in archive.namelist() if ".dist-info/sboms/" in name)
+        bill = json.loads(archive.read(name))
+        metadata = archive.read(name.partition("/")[0] + "/METADATA").decode()
+    assert name.endswith("/sboms/callsmith.cdx.json") and (bill["bomFormat"], bill["specVersion"]) == ("CycloneDX", "1.6")
+    assert f"\nVersion: {bill['metadata']['component']['version']}\n" in metadata
+    required = {line.lower() for line in re.findall(r"^Requires-Dist: ([\w-]+)", metadata, re.MULTILINE)} - {"callsmith"}
+    assert {component["name"] for component in bill["components"]} == required
+    assert bill["dependencies"][0]["dependsOn"] == [component["bom-ref"] for component in bill["components"]]
+    llguidance = next(component for component in bill["components"] if component["name"] == "llguidance")
+    assert llguidance["scope"] == "optional"
+    assert [entry["value"].rpartition(" ")[2] for entry in llguidance["properties"]] == ["all", "llama", "transformers"]
+
+
+def test_what_the_image_copies_is_enough_to_build_the_wheel(wheel: Path, tmp_path: Path) -> None:
+    for line in (ROOT / "deploy" / "Dockerfile").read_text("utf-8").splitlines():
+        if line.startswith("COPY ") and "--from" not in line:
+            *sources, _ = line.split()[1:]
+            for source in sources:
+                into = tmp_path / source
+                shutil.copytree(ROOT / source, into) if (ROOT / source).is_dir() else shutil.copy(ROOT / source, into)
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--disable-pip-version-check", "--no-deps"]
+    subprocess.run([*command, "--wheel-dir", str(tmp_path / "built"), str(tmp_path)], check=True)
+    (built,) = (tmp_path / "built").glob("callsmith-*.whl")
+    with zipfile.ZipFile(wheel) as ours, zipfile.ZipFile(built) as theirs:
+        assert {name for name in theirs.namelist() if "__pycache__" not in name} == set(ours.namelist())
+
+
+@pytest.fixture(scope="module")
+def index(wheel: Path) -> Iterator[str]:
+    """A package index on this machine that has the wheel; its URL."""
+    folder = PLACE / "index" / "callsmith"
+    folder.mkdir(parents=True)
+    shutil.copy(wheel, folder)
+    handler = partial(SimpleHTTPRequestHandler, directory=str(folder.parent))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        Thread(target=server.serve_forever, daemon=True).start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/"
+        server.shutdown()
+
+
+@pytest.mark.parametrize("runner", ["uvx", "uvx with extras", "pipx run"])
+def test_it_runs_without_being_installed(index: str, tmp_path: Path, runner: str) -> None:
+    tools = PLACE / "runners"
+    if not tools.exists():
+        venv.create(tools, with_pip=True)
+        pip = [str(tools / "bin" / "python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([*pip, "pipx", "uv"], check=True)
+    command = {
+        "uvx": ["uvx", "--index", index, "callsmith", "chat", "--model", "scripted:Hello", "Hi"],
+        "uvx with extras": ["uvx", "--index", index, "--from", "callsmith[server]", "callsmith", "serve", "--print-config"],
+        "pipx run": ["pipx", "run", f"--pip-args=--extra-index-url {index}", "callsmith", "--version"],
+    }[runner]
+    environment = os.environ | {"UV_CACHE_DIR": str(PLACE / "uv"), "PIPX_HOME": str(PLACE / "pipx"), "HOME": str(tmp_path)}
+    environment["PATH"] = f"{tools / 'bin'}{os.pathsep}{environment['PATH']}"
+    environment.pop("PYTHONPATH", None)
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert {"uvx": "Hello", "uvx with extras": "port", "pipx run": "callsmith "}[runner] in done.stdout
 
 
 # What the bare package can do, and a word of what it then says.
