@@ -31,6 +31,7 @@ RULES = {
     "console": "callsmith: parsed by the real command line; curl: sent to a server; make, pip: target and extras are there",
     "json": "parsed",
     "toml": "loaded as settings, or as what TOML names",
+    "yaml": "a step of a workflow: the action it uses is there and has these inputs",
     "text": "nothing: what a terminal or a wire shows, and drawings",
 }
 # Python that is only compiled, with its imports tried: by words in it.
@@ -53,6 +54,7 @@ ELSEWHERE = {
 PROGRAMS = {
     "apt-get": "Debian's",
     "cat": "the system's",
+    "git": "Git's own",
     "llm": "llm's own",
     "nats-server": "a NATS server's own",
     "litellm": "LiteLLM's own",
@@ -86,6 +88,16 @@ def test_every_reason_and_program_is_of_use():
 @pytest.mark.parametrize("block", blocks("json"), ids=str)
 def test_json_parses(block: Block):
     json.loads(re.sub(r"([{\[])…([}\]])", r"\1\2", block.text))
+
+
+@pytest.mark.parametrize("block", blocks("yaml"), ids=str)
+def test_a_step_uses_an_action_that_is_there(block: Block):
+    yaml = pytest.importorskip("yaml", reason="PyYAML is not installed")
+    (step,) = yaml.safe_load(block.text)
+    path = re.fullmatch(r"OWNER/callsmith/(.+)@v[\d.]+", step["uses"])
+    assert path
+    inputs = yaml.safe_load((ROOT / path[1] / "action.yml").read_text("utf-8"))["inputs"]
+    assert {name for name, entry in inputs.items() if entry.get("required")} <= set(step["with"]) <= set(inputs)
 
 
 @pytest.mark.parametrize("block", blocks("toml"), ids=str)

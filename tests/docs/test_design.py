@@ -81,7 +81,7 @@ def test_every_package_is_in_the_tree():
 
 @cache
 def files() -> list[str]:
-    tops = ("src", "tests", "benchmarks", "examples", "deploy", "docs", ".ci")
+    tops = ("src", "tests", "benchmarks", "examples", "deploy", "docs", ".ci", ".github")
     paths = [*ROOT.glob("*.*"), *(path for top in tops for path in (ROOT / top).rglob("*") if "node_modules" not in path.parts)]
     return [f"/{path.relative_to(ROOT).as_posix()}" for path in paths]
 
