@@ -6,7 +6,7 @@ import pytest
 
 from callsmith.core.events import CallArguments, CallReady
 from callsmith.core.values import Call, Tool
-from callsmith.formats import formats
+from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import write
@@ -61,6 +61,23 @@ def test_the_cost_of_a_chunk_does_not_grow_with_the_length_of_an_argument(format
 def test_a_flood_of_anything_is_read_in_linear_time(format: Format, flood: str):
     short, long = (flood * (size // len(flood)) for size in (1_000, 8_000))
     assert is_linear(format, short, long, 4)  # if it grew: 8
+
+
+@pytest.mark.parametrize("closer", ["</arg_value>", "</arg_value:opensource>"])
+@pytest.mark.sampled
+def test_a_whole_text_is_read_in_linear_time_though_one_of_two_closers_is_nowhere(closer: str):
+    format = format_named("hy-v3")
+
+    def seconds_an_argument(count: int) -> float:
+        text = write(format, [Call("f", {f"k{number}": "some text" for number in range(count)})])
+        text = text.replace("</arg_value>", closer).replace("</arg_value:opensource>", closer)
+        began = time.process_time()
+        events = Reader(format).close(text)
+        assert isinstance(events[-1], CallReady) and len(events[-1].call.arguments) == count
+        return (time.process_time() - began) / count
+
+    few, many = (min(seconds_an_argument(count) for _ in range(3)) for count in (1_000, 16_000))
+    assert many < 4 * few  # if it grew: 10
 
 
 @EVERY

@@ -149,7 +149,7 @@ class EachPattern:
     def _read_plain_text(self, text: str, pos: int, spelling: Raw, schema: ValueSchema, *, is_constrained: bool) -> Whole | None:
         types = schema.types(spelling)
         before, after = self.space
-        closer = min((at for end in self.ends if (at := text.find(end, pos)) >= 0), default=-1)
+        closer = self._find_closer(text, pos)
         if closer < 0 or (not is_constrained and self._is_unclosed(text, pos, closer, schema.root)):
             return None
         end = closer - len(after) if after and text.endswith(after, pos, closer) else closer
@@ -164,6 +164,13 @@ class EachPattern:
         if skips_quoted and written[:1] in ("[", "{") and '"' in written and parse_json(written) is None:
             return None  # what ends it may stand between quotes
         return plain_text(written, types, closer)
+
+    def _find_closer(self, text: str, pos: int) -> int:
+        """Where the value ends; -1 if it does not. Of several ends no one is searched for by itself, beyond the nearest."""
+        if len(self.ends) == 1:
+            return text.find(self.ends[0], pos)
+        closer = stops(self.ends).pattern.search(text, pos)
+        return closer.start() if closer else -1
 
     def _is_unclosed(self, text: str, pos: int, closer: int, schema: Schema) -> bool:
         """Whether the value seems to end before its closer."""
