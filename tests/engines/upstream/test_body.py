@@ -103,6 +103,27 @@ async def test_one_timer_serves_all_pieces(monkeypatch: pytest.MonkeyPatch) -> N
     assert timers == [60.0]
 
 
+async def test_a_piece_that_nobody_waits_for_any_more_is_no_silence() -> None:
+    content, pieces = body(0.05)
+    with pieces:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.01):
+                await pieces.read()
+        await asyncio.sleep(0.2)
+        content.feed_data(b"piece")
+        assert await pieces.read() == b"piece"
+
+
+async def test_what_came_before_the_end_is_read_and_then_nothing() -> None:
+    content, pieces = body(0.05)
+    content.feed_data(b"half a li")
+    content.feed_eof()
+    with pieces:
+        assert [await pieces.read() for _ in range(3)] == [b"half a li", b"", b""]
+        await asyncio.sleep(0.2)
+        assert await pieces.read() == b""
+
+
 async def test_no_timer_is_left_behind() -> None:
     content, pieces = body(0.05)
     with pieces:

@@ -50,7 +50,8 @@ class ResponseBody:
             raise TimedOut(f"{server_of(self._response)} has sent nothing for {self._silence:g} s") from error
         except (self._client_error, OSError) as error:
             raise BrokeOff(server_of(self._response), reason_of(error)) from error
-        self._since = None
+        finally:
+            self._since = None
         self._has_more = len(data) == _PIECE
         return data
 
