@@ -115,6 +115,24 @@ async def test_the_reader_of_a_queue_gets_what_is_there_and_then_what_went_wrong
 
 def test_frames_before_one_that_is_wrong_are_passed_on() -> None:
     good, wrong, done = Frame("token"), Frame("error", {"error": "timeout"}), Frame("done")
-    frames, error = screen_frames([good, wrong, good], lambda frame: None)
-    assert frames == [good] and error is not None and error.code == "timeout"
-    assert screen_frames([good, done, good], lambda frame: None) == ([good, done], None)
+    screened = screen_frames([good, wrong, good], lambda frame: None)
+    assert next(screened) == [good]
+    with pytest.raises(BusError) as failed:
+        next(screened)
+    assert failed.value.code == "timeout"
+    with pytest.raises(BusError):
+        next(screen_frames([wrong, good], lambda frame: None))
+    assert list(screen_frames([good, done, good], lambda frame: None)) == [[good, done]]
+    assert list(screen_frames([good, good], lambda frame: None)) == [[good, good]]
+
+
+async def test_what_comes_after_a_failure_is_dropped() -> None:
+    queue, loop = FrameQueue(), asyncio.get_running_loop()
+    queue.put(Frame("token", seq=1))
+    queue.fail(BusError("internal_error"))
+    for number in range(1000):
+        queue.put(Frame("token", seq=number))
+    assert queue.waiting == 1
+    assert [frame.seq for frame in await queue.next_burst(loop.time() + 60)] == [1]
+    with pytest.raises(BusError, match="internal_error"):
+        await queue.next_burst(loop.time() + 60)

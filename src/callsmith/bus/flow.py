@@ -5,7 +5,7 @@ frames up to a number, now and then. Inside a process frames go from hand to han
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 from callsmith.wire.capability.envelopes import WINDOW
@@ -35,8 +35,10 @@ class FrameQueue:
         return len(self._frames)
 
     def put(self, frame: Frame) -> None:
-        self._frames.append(frame)
-        _wake(self._reader)
+        """Add a frame; what comes after a failure is dropped, and fills no queue of a slow reader."""
+        if self._failure is None:
+            self._frames.append(frame)
+            _wake(self._reader)
 
     def fail(self, error: BaseException) -> None:
         """There is no more to come: after the frames that are there, the reader gets this."""
@@ -81,17 +83,21 @@ def _wake(waiting: "asyncio.Future[None] | None") -> None:
         waiting.set_result(None)
 
 
-def screen_frames(burst: Sequence[Frame], check: Callable[[Frame], None]) -> tuple[Sequence[Frame], BusError | None]:
-    """The frames up to the last of a stream, or to the first that is an error or is none: then what is wrong, too."""
+def screen_frames(burst: Sequence[Frame], check: Callable[[Frame], None]) -> Iterator[Sequence[Frame]]:
+    """The frames up to the last of a stream. Those before one that is an error, or that `check` refuses, come before the BusError
+    is raised."""
     for at, frame in enumerate(burst):
         try:
             frame.raise_error()
             check(frame)
-        except BusError as error:
-            return burst[:at], error
+        except BusError:
+            if at:
+                yield burst[:at]
+            raise
         if frame.is_end:
-            return burst[: at + 1], None
-    return burst, None
+            burst = burst[: at + 1]
+            break
+    yield burst
 
 
 class FlowControl:

@@ -77,13 +77,10 @@ class LocalProvider:
                 burst = await queue.next_burst(until if call.deadline is None else min(until, call.deadline))
                 if not burst:
                     raise BusError("timeout", f"{self.descriptor.name} gave no sign of life in time", sent=True)
-                frames, error = screen_frames(burst, self._check_frame)
-                if frames:
+                for frames in screen_frames(burst, self._check_frame):
                     yield frames
-                if error is not None:
-                    raise error
-                if frames[-1].is_end:
-                    return
+                    if frames[-1].is_end:
+                        return
         except (Exception, SystemExit) as error:  # as above
             raise self._failure(error) from error
         finally:

@@ -44,13 +44,10 @@ class RemoteProvider:
                 if burst[0].event == ACCEPTED:
                     self.node = str(burst[0].data.get("node", self.node))
                     continue
-                frames, error = screen_frames(burst, descriptor.check_frame)
-                if frames:
+                for frames in screen_frames(burst, descriptor.check_frame):
                     yield frames
-                if error is not None:
-                    raise error
-                if frames[-1].is_end:
-                    return
+                    if frames[-1].is_end:
+                        return
         raise BusError("partition", f"{call.capability} ended without its last frame", sent=True)
 
     def _envelope(self, call: CapabilityCall) -> Envelope:

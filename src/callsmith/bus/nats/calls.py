@@ -2,6 +2,7 @@
 
 import asyncio
 import time
+from collections import deque
 from collections.abc import AsyncGenerator, Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from types import TracebackType
 
 from msgspec.structs import replace
 
-from callsmith.bus.flow import WIDEST, Acknowledgements, FrameQueue
+from callsmith.bus.flow import LARGE, WIDEST, Acknowledgements, FrameQueue
 from callsmith.bus.nats.connection import NatsConnection
 from callsmith.bus.nats.messages import (
     PART,
@@ -46,8 +47,11 @@ class IncomingAnswer(FrameQueue):
         super().__init__()
         self._request_id = request_id
         self._may_answer = may_answer
-        self._parts: list[bytes] = []
+        self._parts = 0  # of the frame that comes in several messages, so far
+        self._joined = bytearray()  # and what is in them
         self._is_signed = False
+        self._arrived = 0  # frames
+        self._large: deque[int] = deque()  # the numbers of the large ones that wait for the reader
         self.node = node
         self.window = WINDOW  # frames that may be under way
         self.is_accepted = False
@@ -72,8 +76,17 @@ class IncomingAnswer(FrameQueue):
             self.wake()
             return
         self.put(frame)
-        if self.waiting > 2 * self.window:
+        self._arrived += 1
+        if len(message.data) > LARGE or PART in message.headers:
+            self._large.append(self._arrived)
+        if self.waiting > 2 * self.window or self._count_large() > 2 * WINDOW:
             self.fail(BusError("internal_error", f"the provider is more than {self.window} frames ahead", sent=True))
+
+    def _count_large(self) -> int:
+        """How many large frames wait for the reader: of these the window of the provider is a plain one."""
+        while self._large and self._large[0] <= self._arrived - self.waiting:
+            self._large.popleft()
+        return len(self._large)
 
     async def wait_until_accepted(self, until: float) -> None:
         while not self.is_accepted and await self._wait_for_news(until):
@@ -98,14 +111,14 @@ class IncomingAnswer(FrameQueue):
 
     def _join_part(self, part: str, data: bytes) -> Frame | None:
         number, _, count = part.partition("/")
-        if number != str(len(self._parts) + 1) or sum(map(len, self._parts)) + len(data) > MOST_BYTES:
+        if number != str(self._parts + 1) or len(self._joined) + len(data) > MOST_BYTES:
             self.fail(BusError("partition", "a part of the answer was lost on the way", sent=True))
             return None
-        self._parts.append(data)
+        self._parts += 1
+        self._joined += data
         if number != count:
             return None
-        whole = b"".join(self._parts)
-        self._parts.clear()
+        whole, self._joined, self._parts = self._joined, bytearray(), 0
         return decode_frame(whole)
 
 

@@ -102,8 +102,8 @@ class Envelope(Struct, frozen=True, rename={"sender": "from"}):
 
     `seconds` is how long the sender waits for the answer. `via`, `subject`, `trace_id` and `depth` are the lineage of the call;
     a receiver believes of them what the signature and the token bear out. `trust` and `capabilities` are how far the sender's own
-    caller may go: a receiver goes no further. `window` is how many frames of the answer may be under way at most that the sender
-    has not acknowledged.
+    caller may go: a receiver goes no further. `window` is how many frames of the answer that the sender has not acknowledged may
+    be under way at most; `WINDOW` of them always may.
     """
 
     capability: str

@@ -74,7 +74,7 @@ class SentFrame(Frame, frozen=True):
 _decoder = msgspec.json.Decoder(SentFrame)
 
 
-def decode_frame(data: bytes) -> SentFrame:
+def decode_frame(data: bytes | bytearray) -> SentFrame:
     """The frame in the bytes of a message; a BusError if there is none."""
     try:
         frame = _decoder.decode(data)
