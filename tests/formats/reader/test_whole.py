@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.errors import UsageError
-from callsmith.core.events import CallReady, ModelEvent
+from callsmith.core.events import CallReady, ModelEvent, Text
 from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import NAME, Calls, Format, any_, obj, opt
@@ -46,7 +46,8 @@ OTHER_KEYS = ["A", "zz", "input", "B", "some key", "a-b"]
 OTHER_NAMES = ["unknown", "functions.f", "f_0", "0"]
 NOISE = [
     "  ", "\n\n", "\t", "{}", "null", '"', "'", "city", "f", "5", ",", ", ", ": ", "functions.", "json", "0", "\\", "\\/",
-    "\\u00e9", "}", "]", "```", "é", "</", "x" * 300, "9" * 5000,
+    "\\u00e9", "}", "]", "```", "é", "</", "x" * 300, "9" * 5000, "1e999", "-0", "\x0c", "\u00a0",
+    "\x85", "\u2028", "\ud800", "\\udc00", "[" * 150 + "]" * 150, '{"a": ' * 120 + "1" + "}" * 120, "NaN", " " * 120, "a" * 101,
 ]  # fmt: skip
 
 
@@ -135,6 +136,14 @@ def test_the_corpus_is_read_alike_at_once_and_step_by_step(folder: Any) -> None:
         if case.row["format"].replace("_", "-") in known:
             whole, steps = both_ways(case.format, case.row["output"], tuple(case.tools), opened=case.opened)
             assert seen(whole) == seen(steps), case.name
+
+
+@pytest.mark.parametrize("space", ["\x0c", "\x85", "\u00a0"])
+def test_white_space_that_is_none_of_jsons_does_not_make_a_closer_of_what_is_behind_it(space: str) -> None:
+    text = f'```json\n{{"name": "f", "arguments": {{"a": "x"}}}}{space}``'
+    whole, steps = both_ways(format_named("fenced-json"), text, TOOLS)
+    assert seen(whole) == seen(steps)
+    assert whole[-1] == Text(f"{space}``")
 
 
 def simple_calls(format: Format) -> Iterator[str]:

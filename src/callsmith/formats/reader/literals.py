@@ -160,7 +160,7 @@ class LiteralReader:
 
     def _ends_in_partial_closer(self, cores: tuple[str, ...], offset: int) -> bool:
         """Whether the rest of the text, from `offset` on, is the start of a closer or empty, and the text has ended."""
-        rest = self.source.text[self.source.pos + offset :].lstrip()
+        rest = self.source.text[self.source.pos + offset :].lstrip(" \t\r\n")
         return self.source.ended and any(core.startswith(rest) for core in cores)
 
     def read_word(self, ends: tuple[str, ...], values: Spelling, *, is_name: bool = False) -> Incremental[str]:
