@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Any, NamedTuple, Never, cast
 
 from callsmith.core.values import Json, Schema
@@ -73,15 +73,25 @@ def whole_json_of(text: str, pos: int, root: Schema, schema: Schema) -> Whole | 
 
 def _json_object(text: str, pos: int, root: Schema, schema: Schema) -> Whole | None:
     """An object, a member at a time: a long string in it is what it was written as, and need not be written again."""
-    declared = declared_keys(root, schema) if schema else ()
+
+    def read(key: str, pos: int) -> Whole | None:
+        return _json_value(text, pos, root, property_of(root, schema, key) if schema else schema, 1)
+
+    return _object(text, pos, _JSON_KEY, declared_keys(root, schema) if schema else (), read)
+
+
+def _object(
+    text: str, pos: int, keys: re.Pattern[str], declared: Collection[str], read: Callable[[str, int], Whole | None]
+) -> Whole | None:
+    """An object whose keys are like this, and whose values are what `read` finds for a key and at a place."""
     value: dict[str, Json] = {}
     pieces: list[str] = []
     pos += 1
-    while match := _JSON_KEY.match(text, pos):
+    while match := keys.match(text, pos):
         key = match[1]
         if key in value or (declared and key not in declared):
             return None
-        whole = _json_value(text, match.end(), root, property_of(root, schema, key) if schema else schema, 1)
+        whole = read(key, match.end())
         following = _NEXT_MEMBER.match(text, whole.end) if whole else None
         if whole is None or following is None:
             return None
@@ -102,9 +112,11 @@ def object_of(value: dict[str, Json], pieces: list[str], end: int) -> Whole:
 def _json_value(text: str, pos: int, root: Schema, schema: Schema, depth: int) -> Whole | None:
     value, end = _decoder.raw_decode(text, pos)
     written = text[pos:end]
-    if SPECIAL_MARK in written or not _are_typed((value,), root, schema, depth):
+    is_nested = isinstance(value, (dict, list))
+    fits = not is_nested and (not schema or JSON_TYPES[type(value)] == schema.get("type"))
+    if SPECIAL_MARK in written or not (fits or _are_typed((value,), root, schema, depth)):
         return None
-    if isinstance(value, (dict, list)):
+    if is_nested:
         encoded = _encoder.encode(value)
         # Numbers and escapes stay as they were written, and only white space is ours.
         if encoded != written and _compact_encoder.encode(value) != _SPACE_OUTSIDE_STRINGS.sub(r"\1", written):
@@ -179,29 +191,16 @@ def _bare_word(text: str, pos: int, types: frozenset[str] | None) -> Whole | Non
 
 def bare_object(text: str, pos: int, spelling: Notation, schema: Schema, *, is_constrained: bool) -> Whole | None:
     """An object whose keys are bare and whose values are strings and words."""
-    declared = declared_keys(schema, schema) if not is_constrained else ()
-    quote, value, pieces = spelling.quotes[0], dict[str, Json](), list[str]()
-    pos += 1
-    while match := _BARE_KEY.match(text, pos):
-        key = match[1]
-        if key in value or (declared and key not in declared):
-            return None
+    quote = spelling.quotes[0]
+
+    def read(key: str, pos: int) -> Whole | None:
         types = types_of(schema, property_of(schema, schema, key)) if schema else None
-        begin = match.end() + len(quote)
-        end = text.find(quote, begin) if text.startswith(quote, match.end()) else -1
+        begin = pos + len(quote)
+        end = text.find(quote, begin) if text.startswith(quote, pos) else -1
         if end < 0:
-            whole = _bare_word(text, match.end(), types) if types != STRING else None
-        elif SPECIAL_MARK in text[begin:end] or not (types is None or is_constrained or types >= STRING):
-            whole = None
-        else:
-            whole = plain_text(text[begin:end], STRING, end + len(quote))
-        following = _NEXT_MEMBER.match(text, whole.end) if whole else None
-        if whole is None or following is None:
+            return _bare_word(text, pos, types) if types != STRING else None
+        if SPECIAL_MARK in text[begin:end] or not (types is None or is_constrained or types >= STRING):
             return None
-        value[key] = whole.value
-        pieces += (json_string(key), ": ", whole.text, ", ")
-        pos = following.end()
-        if following[1] == "}":
-            return object_of(value, pieces, pos)
-    empty = _EMPTY.match(text, pos) if not value else None
-    return object_of(value, pieces, empty.end()) if empty else None
+        return plain_text(text[begin:end], STRING, end + len(quote))
+
+    return _object(text, pos, _BARE_KEY, declared_keys(schema, schema) if not is_constrained else (), read)
