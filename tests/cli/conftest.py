@@ -1,7 +1,10 @@
 """The command line, in process."""
 
 import json
-from collections.abc import Callable
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -47,3 +50,27 @@ def script(tmp_path: Path):
         return f"scripted:{path}"
 
     return write
+
+
+def _heed_sigint() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+
+@pytest.fixture
+def serving() -> Iterator[Callable[..., tuple[subprocess.Popen[str], str]]]:
+    """The command, and the address it says it serves at."""
+    started: list[subprocess.Popen[str]] = []
+
+    def start(*arguments: str) -> tuple[subprocess.Popen[str], str]:
+        command = [sys.executable, "-m", "callsmith", "serve", "--port", "0", *arguments]
+        # Whoever runs the tests in the background has SIGINT ignored, and a child would inherit that.
+        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=_heed_sigint)
+        started.append(process)
+        assert process.stdout
+        first = process.stdout.readline()
+        return process, first.partition(" at ")[2].partition("/v1")[0]
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()

@@ -1,150 +1,16 @@
 """Many answers at once, without a model: who gets how much of each step, and what becomes of the others."""
 
-from collections.abc import Iterable
 from random import Random
-from typing import Any, Literal
 
 import pytest
 
 pytest.importorskip("numpy")
 
-import numpy as np
 
-from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import ModelError
-from callsmith.engines.decoding.batch import PREFILL_CHUNK, Batch, new_flag
-from callsmith.engines.decoding.kv_cache import Cache, SavedSequences
-from callsmith.engines.decoding.vocabulary import Logits
-from callsmith.engines.port import Finished, Piece
-
-
-class Decoder:
-    """A context that checks each row against what it holds."""
-
-    def __init__(self, size: int = 2000, slice: int = 256) -> None:
-        self.size = size
-        self.slice = slice
-        self.cells: dict[int, list[int]] = {}
-        self.batches: list[list[int]] = []  # the sequence of each row
-        self.tokens = 0
-        self.exact: list[bool] = []
-        self.interrupted: list[bool] = []
-        self.flag = new_flag()
-        self.broken: ModelError | None = None
-
-    def decode(self, rows: Iterable[tuple[int, int, int, bool]], *, exact: bool = False) -> bool:
-        rows = [*rows]
-        assert 0 < len(rows) <= self.slice
-        if self.broken:
-            error, self.broken = self.broken, None
-            raise error
-        for token, position, sequence, _ in rows:
-            cells = self.cells.setdefault(sequence, [])
-            assert position == len(cells)
-            cells.append(token)
-        self.batches.append([row[2] for row in rows])
-        self.tokens += len(rows)
-        self.exact.append(exact)
-        return self.flag[0] == b"0"
-
-    def logits(self, row: int) -> Logits:
-        return np.zeros(1, np.float32)
-
-    def forget(self, sequence: int, start: int) -> bool:
-        self.cells[sequence] = self.cells.get(sequence, [])[:start]
-        return True
-
-    def copy(self, source: int, target: int) -> None:
-        assert not self.cells.get(target)
-        self.cells[target] = self.cells[source][:]
-
-    def interrupt_by(self, flag: object) -> None:
-        self.flag = flag  # type: ignore[assignment]
-
-
-class Said:
-    """An answer that counts: as many tokens as were wanted, after its own number."""
-
-    def __init__(self, number: int, wanted: int, fails_at: int | None = None) -> None:
-        self.pending: list[int] = []
-        self.finished: Literal["stop", "length"] | None = None
-        self.size = 0
-        self.matched = ""
-        self._number, self._wanted, self._fails_at = number, wanted, fails_at
-
-    def begin(self) -> list[Piece]:
-        return []
-
-    def advance(self, logits: Logits) -> list[Piece]:
-        if self.size == self._fails_at:
-            raise ValueError("no such token")
-        self.size += 1
-        self.pending = [self._number * 10_000 + self.size]
-        if self.size == self._wanted:
-            self.finished = "stop"
-        return [Piece(f"{self.size} ")]
-
-
-class FakeSequence:
-    """A job that keeps what it is told."""
-
-    exact = False
-
-    def __init__(
-        self, number: int, tokens: list[int], wanted: int = 5, *, fails_at: int | None = None, session: str = "", caller: str = ""
-    ) -> None:
-        self.number, self.tokens, self.wanted, self.fails_at = number, tokens, wanted, fails_at
-        self.room = 1000
-        self.origin = Origin(session, caller=caller)
-        self.flag = new_flag()
-        self.ready = True
-        self.pieces: list[Piece] = []
-        self.ended: list[Finished | BaseException | None] = []
-
-    @property
-    def is_cancelled(self) -> bool:
-        return self.flag[0] == b"1"
-
-    def begin(self) -> Said:
-        return Said(self.number, self.wanted, self.fails_at)
-
-    def choosing(self) -> None:
-        pass
-
-    def post(self, pieces: list[Piece]) -> None:
-        assert not self.ended
-        self.pieces += pieces
-
-    def end(self, end: Finished | BaseException | None) -> None:
-        self.ended.append(end)
-
-    @property
-    def text(self) -> str:
-        return "".join(piece.text for piece in self.pieces)
-
-    @property
-    def whole(self) -> bool:
-        return self.text == "".join(f"{number} " for number in range(1, self.wanted + 1)) and isinstance(self.ended[0], Finished)
-
-
-def batch_of(*jobs: FakeSequence, most: int = 8, decoder: Decoder | None = None) -> Batch:
-    decoder = decoder or Decoder()
-    batch = Batch(decoder, Cache(decoder, 3 * most), most)
-    for job in jobs:
-        batch.add(job)
-    return batch
-
-
-def finish(batch: Batch, most: int = 10_000) -> None:
-    for _ in range(most):
-        if not batch.size:
-            return
-        batch.step()
-    raise AssertionError("it never ends")
-
-
-def prompt(number: int, size: int = 20) -> list[int]:
-    return [number * 1000 + place for place in range(size)]
+from callsmith.engines.decoding.batch import PREFILL_CHUNK
+from callsmith.engines.port import Finished
+from tests.engines.decoding.fake_batch import Decoder, FakeSequence, batch_of, finish, prompt
 
 
 def test_all_who_speak_go_forward_in_one_decode() -> None:
@@ -209,51 +75,6 @@ def test_a_second_turn_pays_only_for_what_is_new() -> None:
     finish(batch)
     assert isinstance(second.ended[0], Finished)
     assert second.ended[0].usage.cached == 100 + 9  # the last token was chosen, but never decoded
-
-
-def test_when_nobody_wants_anything_the_end_of_an_answer_is_decoded_for_the_next_turn() -> None:
-    first = FakeSequence(1, prompt(1, 100), 10)
-    batch = batch_of(first)
-    finish(batch)
-    assert batch.busy
-    assert batch.step()
-    assert not batch.busy
-    assert not batch.step()
-    second = FakeSequence(2, [*first.tokens, *(10_000 + number for number in range(1, 11)), *prompt(2, 7)])
-    batch.add(second)
-    finish(batch)
-    assert isinstance(second.ended[0], Finished)
-    assert second.ended[0].usage.cached == 100 + 10
-
-
-@pytest.mark.parametrize("broken", [False, True])
-def test_who_comes_then_does_not_wait_for_it(broken: bool) -> None:
-    first = FakeSequence(1, prompt(1, 100), 10)
-    decoder = Decoder()
-    batch = batch_of(first, decoder=decoder)
-    finish(batch)
-    if broken:
-        decoder.broken = ModelError("no room")
-    else:
-        batch.wanted[0] = b"1"
-    assert batch.step()
-    assert batch.busy is not broken  # there may be time for it later
-    [cells] = [cells for cells in decoder.cells.values() if cells]
-    assert len(cells) == 100 + 9
-    batch.wanted[0] = b"0"
-    second = FakeSequence(2, [*first.tokens, *prompt(2, 7)])
-    batch.add(second)
-    finish(batch)
-    assert second.whole
-
-
-def test_a_model_that_cannot_take_it_back_does_not_decode_ahead() -> None:
-    decoder = Decoder()
-    batch = Batch(decoder, Cache(decoder, 3), 1, settles=False)
-    batch.add(FakeSequence(1, prompt(1)))
-    finish(batch)
-    assert not batch.busy
-    assert not batch.step()
 
 
 def test_a_session_is_still_held_after_many_others() -> None:
@@ -442,29 +263,3 @@ def test_a_decode_is_exact_for_whoever_needs_it() -> None:
     decoder.exact.clear()
     finish(batch_of(seeded, decoder=decoder))
     assert decoder.exact and all(decoder.exact)
-
-
-def test_an_idle_batch_saves_what_is_in_the_way_of_the_next_prompt() -> None:
-    class SavingDecoder(Decoder):
-        def save(self, sequence: int) -> Any:
-            return np.array(self.cells[sequence])
-
-        def load(self, sequence: int, saved: Any) -> bool:
-            assert not self.cells.get(sequence)
-            self.cells[sequence] = saved.tolist()
-            return True
-
-    decoder = SavingDecoder()
-    batch = Batch(decoder, Cache(decoder, 2, SavedSequences(decoder)), 2)
-    jobs = [FakeSequence(number, prompt(number, 100), 3) for number in (1, 2)]
-    for job in jobs:
-        batch.add(job)
-    finish(batch)
-    assert all(job.whole for job in jobs)
-    while batch.busy:
-        assert batch.step()
-    assert [len(slot.tokens) for slot in batch.cache._slots].count(0) == 1  # pyright: ignore[reportPrivateUsage]
-    again = FakeSequence(1, prompt(1, 100), 3)
-    batch.add(again)
-    finish(batch)
-    assert isinstance(end := again.ended[0], Finished) and end.usage.cached == 99

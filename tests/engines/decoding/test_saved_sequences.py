@@ -108,17 +108,17 @@ def test_idle_sequences_are_evicted_where_they_crowd_and_come_back() -> None:
     assert [cache.ask([*text(number), 7]) for number in range(6)] == [1] * 6
 
 
-def clear_the_way(cache: Saving) -> int:
+def evict_early(cache: Saving) -> int:
     """How many sequences are evicted while nothing else is done."""
     count = 0
-    while cache.clear_the_way():
+    while cache.evict_early():
         count += 1
     return count
 
 
 def test_what_the_next_prompt_would_evict_is_saved_before_it_comes() -> None:
     cache = Saving(10_000, slots=3)
-    assert [(cache.ask(text(number, 150)), clear_the_way(cache)) for number in range(4)] == [
+    assert [(cache.ask(text(number, 150)), evict_early(cache)) for number in range(4)] == [
         (150, 0),
         (150, 0),
         (150, 1),
@@ -134,7 +134,7 @@ def test_what_crowds_is_saved_but_for_what_was_used_last() -> None:
     cache = Saving(10_000, slots=8)
     for slot, _ in [cache.begin(text(number, 700)) for number in range(2)]:  # both at a time
         cache.park(slot, [])
-    assert clear_the_way(cache) == 1
+    assert evict_early(cache) == 1
     saved = cache.memory.saved
     assert cache.ask([*text(1, 700), 7]) == 1
     assert cache.memory.saved == saved, "it goes on where it is"
@@ -145,14 +145,14 @@ def test_nothing_is_in_the_way_while_somebody_decodes_or_where_nothing_can_be_sa
     cache = Saving(10_000, slots=2)
     cache.ask(text(0))
     slot, _ = cache.begin(text(1))
-    assert cache.slot_in_the_way() is None
+    assert cache.next_to_evict() is None
     cache.park(slot, [])
-    assert cache.slot_in_the_way() is not None
+    assert cache.next_to_evict() is not None
     unsaved = Cache(SavingMemory(10_000), 1)
     taken = unsaved.take(text(0))
     unsaved.grow(taken, text(0))
     unsaved.park(taken, [])
-    assert unsaved.slot_in_the_way() is None
+    assert unsaved.next_to_evict() is None
 
 
 def test_what_live_sequences_share_stays() -> None:
