@@ -20,7 +20,7 @@ from callsmith.core.errors import CallsmithError, MissingExtra, ModelError, Unav
 if TYPE_CHECKING:
     from callsmith.server.settings import Settings
 
-Verdict: TypeAlias = Literal["ok", "warn", "fail"]
+Status: TypeAlias = Literal["ok", "warn", "fail"]
 
 _REQUIREMENT = re.compile(r"([\w.-]+)[^;]*; extra == '([\w-]+)'")
 ROOM = 1.2  # how much memory a model takes, as a multiple of its file: the rest is its context
@@ -33,7 +33,7 @@ app = typer.Typer()
 class Diagnosis:
     """The outcome of one check, and how to fix it."""
 
-    verdict: Verdict
+    status: Status
     what: str
     message: str
     remedy: str = ""
@@ -54,8 +54,8 @@ def doctor(
     """Check the installation: one line for each check, with a fix for what is wrong. Exit code 1 if something is."""
     failed = False
     for finding in _findings(settings_of(context).llm.model, config, url):
-        failed = failed or finding.verdict == "fail"
-        echo(f"{finding.verdict:5}", fg=COLOURS[finding.verdict], nl=False)
+        failed = failed or finding.status == "fail"
+        echo(f"{finding.status:5}", fg=COLOURS[finding.status], nl=False)
         echo(f"{finding.what:9} {finding.message}")
         if finding.remedy:
             echo(f"{'':15}→ {finding.remedy}")
@@ -198,7 +198,7 @@ def _weights(spec: str) -> Iterator[Diagnosis]:
 
     finding = _attempt("model", look)
     yield finding
-    if finding.verdict == "ok":
+    if finding.status == "ok":
         yield _memory(locate(spec))
 
 

@@ -121,7 +121,7 @@ def check_argument(name: str, value: Any, hint: Any, advice: str = "", *, field:
     if type(value) is hint:
         return value
     try:
-        return value if type(value) is hint else _fit(value, hint)
+        return _fit(value, hint)
     except _Mismatch as mismatch:
         got = "None" if value is None else f"the {type(value).__name__} {reprlib.repr(value)}"
         complaint = f"{name}: expected {_describe(hint)}, got {got}"

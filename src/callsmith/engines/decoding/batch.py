@@ -107,14 +107,14 @@ class BatchEntry:
     job: BatchJob
     rest: list[int]
     slot: Slot | None = None
-    said: Generation | None = None
+    generation: Generation | None = None
     is_decoding: bool = False  # prefill is done
     cached: int | None = None
     after: "tuple[BatchEntry, int] | None" = None  # waits until that request has prefilled so many tokens that both share
 
     @property
     def usage(self) -> Usage:
-        return Usage(len(self.job.tokens), self.said.size if self.said else 0, self.cached or 0)
+        return Usage(len(self.job.tokens), self.generation.size if self.generation else 0, self.cached or 0)
 
 
 @dataclass(slots=True)
@@ -145,7 +145,7 @@ class Batch:
     @property
     def busy(self) -> bool:
         """Whether there is anything to do."""
-        return bool(self.size or (self.settles and self.cache.pending_tail()) or self.cache.slot_in_the_way())
+        return bool(self.size or (self.settles and self.cache.pending_tail()) or self.cache.next_to_evict())
 
     def prefill_progress(self) -> tuple[int, int]:
         """How many tokens of the prompts in prefill are done, and how many they have in all. May be called in any thread."""
@@ -161,7 +161,7 @@ class Batch:
         """Run one decode, and sample a token for every request that is decoding. False: all wait for their grammars."""
         self._drop_cancelled()
         if not self.size:
-            return self._decode_tail() or self.cache.clear_the_way()
+            return self._decode_tail() or self.cache.evict_early()
         self._admit()
         for entry in [*self.live]:
             self._prepare(entry)
@@ -210,7 +210,7 @@ class Batch:
 
     def _cells_needed(self, entry: BatchEntry) -> int:
         """The KV cells that admitting this request needs besides those of its own prompt."""
-        done = entry.said.size if entry.said else 0
+        done = entry.generation.size if entry.generation else 0
         coming = sum(len(other.rest) - (other.after[1] if other.after else 0) for other in self.live)
         spared = entry.after[1] - len(_slot_of(entry.after[0]).tokens) if entry.after else 0
         return min(_MIN_FREE_CELLS, entry.job.room - done) + coming - spared
@@ -243,9 +243,9 @@ class Batch:
             entry.after = None
             self._take_slot(entry)
         try:
-            if entry.said is None and entry.job.ready:
-                entry.said = entry.job.begin()
-                self._emit(entry, entry.said.begin())
+            if entry.generation is None and entry.job.ready:
+                entry.generation = entry.job.begin()
+                self._emit(entry, entry.generation.begin())
         except Exception as error:  # as a grammar that does not compile: it fails this request, and the others go on
             self._finish(entry, error)
 
@@ -269,7 +269,7 @@ class Batch:
         prefilling = sorted((entry for entry in able if not entry.is_decoding), key=lambda entry: len(entry.rest))
         for place, entry in enumerate(prefilling):
             share = budget // (len(prefilling) - place)
-            if entry.said is None and len(entry.rest) <= share:
+            if entry.generation is None and len(entry.rest) <= share:
                 share = 0  # the last chunk is decoded together with the tokens that the grammar forces
             if share := min(len(entry.rest), share):
                 shares[entry] = share
@@ -331,7 +331,7 @@ class Batch:
             return error
 
     def _emit(self, entry: BatchEntry, pieces: list[Piece]) -> None:
-        generation, usage = entry.said, entry.usage
+        generation, usage = entry.generation, entry.usage
         assert generation is not None
         entry.job.post([Piece(piece.text, piece.special, usage, piece.tokens) for piece in pieces])
         entry.rest += generation.pending
@@ -393,5 +393,5 @@ def _slot_of(entry: BatchEntry) -> Slot:
 
 
 def _generation_of(entry: BatchEntry) -> Generation:
-    assert entry.said is not None  # else its last chunk would not have been decoded
-    return entry.said
+    assert entry.generation is not None  # else its last chunk would not have been decoded
+    return entry.generation

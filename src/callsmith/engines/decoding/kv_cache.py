@@ -221,9 +221,9 @@ class Cache:
         """A parked slot with a tail to decode for which enough cells are free."""
         return next((slot for slot in reversed(self._slots) if slot.tail and len(slot.tail) <= self.free), None)
 
-    def slot_in_the_way(self) -> Slot | None:
-        """While nothing is decoded: the parked slot that the next prompt would have to evict first, if it was not the last to be
-        used. To save it now costs nobody the time to their first token."""
+    def next_to_evict(self) -> Slot | None:
+        """The parked slot that the next prompt would have to evict first, if it was not the last to be used; None while anything
+        is decoded. Evicted early, it is saved while nobody waits for their first token."""
         if self._saved is None or any(slot.live for slot in self._slots):
             return None
         last = self._slots[-1]
@@ -232,9 +232,9 @@ class Cache:
             return None
         return next((slot for slot in self._list_parked() if slot.tokens and slot is not last), None)
 
-    def clear_the_way(self) -> bool:
-        """Evict that slot; false if there is none."""
-        slot = self.slot_in_the_way()
+    def evict_early(self) -> bool:
+        """Evict the slot that is `next_to_evict`; false if there is none."""
+        slot = self.next_to_evict()
         if slot:
             self._evict(slot)
         return slot is not None

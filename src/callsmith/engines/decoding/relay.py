@@ -32,13 +32,13 @@ class ToolPrefixes:
 
     def __init__(self, texts: Mapping[str, str], vocabulary: Vocabulary) -> None:
         pairs = sorted((vocabulary.marked_text(text), name) for name, text in texts.items())
-        self.said = [start for start, _ in pairs]
+        self.starts = [start for start, _ in pairs]
         self._names = [name for _, name in pairs]
 
     def left(self, prefix: bytes) -> range:
         """The places of the tools whose calls begin like this."""
-        start = bisect_left(self.said, prefix)
-        return range(start, bisect_left(self.said, prefix + b"\xff\xff", start))
+        start = bisect_left(self.starts, prefix)
+        return range(start, bisect_left(self.starts, prefix + b"\xff\xff", start))
 
     def names(self, places: range) -> tuple[str, ...]:
         """The tools in these places."""
@@ -46,8 +46,8 @@ class ToolPrefixes:
 
     def complete(self, prefix: bytes) -> bool:
         """Whether this is the whole beginning of a tool's call."""
-        start = bisect_left(self.said, prefix)
-        return start < len(self.said) and self.said[start] == prefix
+        start = bisect_left(self.starts, prefix)
+        return start < len(self.starts) and self.starts[start] == prefix
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -153,8 +153,8 @@ class Sampler:
         return int(allowed[self._drawn(candidates, *self._find_likely(candidates))])
 
     def _find_likely(self, logits: Logits) -> tuple[NDArray[np.intp], int]:
-        """The tokens within reach of the best one, which are few, and the best. All others are looked at once: whatever goes
-        through a whole vocabulary is most of what choosing takes."""
+        """The tokens within reach of the best one, which are few, and the best. A whole vocabulary is gone through just once, for
+        the highest of each block: that is most of what choosing takes."""
         highest: list[float] = np.maximum.reduceat(logits, _block_starts(len(logits))).tolist()
         top = max(highest)
         least = top + self.temperature * self._log_min_p if self.temperature > 0 else top
@@ -244,7 +244,7 @@ class Sequence:
     def begin(self) -> list[Piece]:
         """The text that the grammar forces at the start."""
         self._check_end()
-        return self._said(self._force())
+        return self._merge(self._force())
 
     @property
     def active(self) -> ActiveConstraint | None:
@@ -265,7 +265,7 @@ class Sequence:
             return None
         self.pending.clear()
         self.finished = "stop"
-        return self._said([])
+        return self._merge([])
 
     def advance(self, logits: Logits) -> list[Piece]:
         """Sample the next token; the tokens that the grammar forces after it follow without sampling."""
@@ -303,9 +303,9 @@ class Sequence:
         self.pending.clear()
         if self._is_end(token):
             self.finished = "stop"
-            return self._said([])
+            return self._merge([])
         self.sampled += 1
-        return self._said([*self._take(token), *self._force()] if skips else self._take(token))
+        return self._merge([*self._take(token), *self._force()] if skips else self._take(token))
 
     @property
     def _is_closing(self) -> bool:
@@ -353,7 +353,7 @@ class Sequence:
         elif self.size >= self._most:
             self.finished = "length"
 
-    def _said(self, pieces: list[Piece]) -> list[Piece]:
+    def _merge(self, pieces: list[Piece]) -> list[Piece]:
         """Merge neighbouring pieces; at the end, with the text that was withheld for a stop string."""
         if self.finished:
             pieces = [*pieces, *self._writer.close()]

@@ -93,8 +93,8 @@ class GgufVocabulary(Vocabulary):
         self.eos = self._c.llama_vocab_eos(pointer)
         self.adds_bos = self._c.llama_vocab_get_add_bos(pointer) and self.bos >= 0
         self.says = self._read_tokens()
-        self._kinds: list[int] = [*self._of_each("llama_vocab_get_attr", C.c_int)]
-        self.ends = frozenset(token for token, ends in enumerate(self._of_each("llama_vocab_is_eog", C.c_bool)) if ends)
+        self._kinds: list[int] = [*self._ask_of_each_token("llama_vocab_get_attr", C.c_int)]
+        self.ends = frozenset(token for token, ends in enumerate(self._ask_of_each_token("llama_vocab_is_eog", C.c_bool)) if ends)
         self.special = {
             token: token_bytes.decode("utf-8", "replace")
             for token, token_bytes in enumerate(self.says)
@@ -133,13 +133,13 @@ class GgufVocabulary(Vocabulary):
 
     def _read_tokens(self) -> list[bytes]:
         buffer, room = C.create_string_buffer(4096), C.c_int32(4096)
-        sizes = self._of_each("llama_token_to_piece", C.c_int32, C.byref(buffer), room, C.c_int32(0), C.c_bool(True))
+        sizes = self._ask_of_each_token("llama_token_to_piece", C.c_int32, C.byref(buffer), room, C.c_int32(0), C.c_bool(True))
         return [bytes(buffer[:size]) if size > 0 else b"" for size in sizes]
 
-    def _of_each(self, name: str, result: Any, *rest: Any) -> Iterator[Any]:
-        """What a function of the library says of each token. Its arguments are of C's types already: to look at and turn each
-        of some 100,000 calls into them would take three times as long."""
-        function: Any = self._c[name]  # one of our own, of which nothing is declared
+    def _ask_of_each_token(self, name: str, result: Any, *rest: Any) -> Iterator[Any]:
+        """What a function of the library says of each token. Its arguments are of C's types already: to convert those of some
+        100,000 calls would take three times as long."""
+        function: Any = self._c[name]  # not the one as an attribute, whose arguments are declared and would be converted
         function.restype = result
         vocabulary = C.c_void_p(self.pointer)
         return (function(vocabulary, token, *rest) for token in range(self.size))

@@ -16,7 +16,7 @@ def cores() -> int:
 
 
 def most_threads() -> int:
-    """Larger machines count each core twice, and the second half of a core has nothing to add to arithmetic."""
+    """One for each core. Larger machines count each twice, and the second half of a core has nothing to add to arithmetic."""
     return cores() if cores() <= 4 else cores() // 2
 
 

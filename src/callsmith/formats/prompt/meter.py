@@ -63,7 +63,7 @@ def reserve(size: int) -> None:
     _left.get()[1] += size
 
 
-def made(value: Any) -> Any:
+def pay_for(value: Any) -> Any:
     """Pay for a value, without what is in it, and return it."""
     kind = cast(Any, type(value))
     if isinstance(value, str):

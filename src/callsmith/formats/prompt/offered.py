@@ -15,7 +15,7 @@ from jinja2.sandbox import safe_range
 from jinja2.tests import TESTS
 from jinja2.utils import Namespace
 
-from callsmith.formats.prompt.meter import WITH_ITEMS, TooManySteps, gone_over, made, pay_for_all, pay_for_text, reserve, spend
+from callsmith.formats.prompt.meter import WITH_ITEMS, TooManySteps, gone_over, pay_for, pay_for_all, pay_for_text, reserve, spend
 
 Pay: TypeAlias = Callable[..., None]
 _WIDEST: Final = 100  # columns of an indent, places of a number
@@ -87,7 +87,7 @@ def key(value: Any) -> Any:
 def joined(values: list[Any]) -> str:
     """`a ~ b ~ c`."""
     _join(values)
-    return made("".join(map(str, values)))
+    return pay_for("".join(map(str, values)))
 
 
 def counted(items: Any, steps: int) -> Any:
@@ -112,7 +112,7 @@ def printed(value: Any) -> Any:
 def _dict(*mappings: Mapping[str, Any], **kwargs: Any) -> dict[str, Any]:
     if not all(isinstance(item, dict) for item in mappings):
         raise TypeError("a mapping is made of a mapping")
-    return made(dict(*map(made, mappings), **kwargs))
+    return pay_for(dict(*map(pay_for, mappings), **kwargs))
 
 
 def _namespace(*mappings: Mapping[str, Any], **kwargs: Any) -> Namespace:
@@ -132,7 +132,7 @@ def _paying(function: Callable[..., Any], pay: Pay) -> Callable[..., Any]:
     def paying(*args: Any, **kwargs: Any) -> Any:
         pay(*args[passed:], **kwargs)
         result = function(*args, **kwargs)
-        return made(list(cast("Iterator[Any]", result)) if isinstance(result, Iterator) else result)
+        return pay_for(list(cast("Iterator[Any]", result)) if isinstance(result, Iterator) else result)
 
     return paying
 

@@ -24,14 +24,14 @@ MOST_NODES: Final = 6_000  # the largest one in use has 2 thousand
 _CALL_STEPS: Final = 16
 _OWN_ARGUMENTS: Final = frozenset({"_loop_vars", "_block_vars"})  # jinja2's, of every call
 # Filters of ours, by names that no template can write.
-_LOOP, _MADE, _ALL, _KEY, _JOIN, _IN, _PRINT, _SPREAD = "loop ", "made ", "all ", "key ", "join ", "in ", "print ", "spread "
+_LOOP, _PAID, _ALL, _KEY, _JOIN, _IN, _PRINT, _SPREAD = "loop ", "paid ", "all ", "key ", "join ", "in ", "print ", "spread "
 
 
 def _concat(pieces: Iterable[str]) -> str:
     """The output of a template, a macro or a block."""
     parts = list(pieces)
     meter.reserve(4 * sum(map(len, parts)))
-    return meter.made("".join(parts))
+    return meter.pay_for("".join(parts))
 
 
 class _Code(CodeGenerator):
@@ -74,7 +74,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         super().__init__(trim_blocks=True, lstrip_blocks=True, extensions=extensions, optimized=False)
         own = {
             _LOOP: offered.counted,
-            _MADE: meter.made,
+            _PAID: meter.pay_for,
             _ALL: meter.gone_over,
             _KEY: offered.key,
             _JOIN: offered.joined,
@@ -101,7 +101,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
         if (owner := _owner(__obj)) is not None:
             offered.pay_for_method(owner, __obj.__name__, args, keywords)
             result = __obj(*args, **keywords)
-            return meter.made(result) if isinstance(owner, str) else result
+            return meter.pay_for(result) if isinstance(owner, str) else result
         if kind is not FunctionType:
             raise SecurityError(f"chat templates may not call a {type(__obj).__name__}")
         return __obj(*args, **keywords)
@@ -109,7 +109,7 @@ class Sandbox(ImmutableSandboxedEnvironment):
     def call_binop(self, context: Any, operator: str, left: Any, right: Any) -> Any:
         if operator != "+" or type(left) is not str or type(right) is not str:
             offered.pay_for_operator(operator, left, right)
-        return meter.made(self.binop_table[operator](left, right))
+        return meter.pay_for(self.binop_table[operator](left, right))
 
     def handle_exception(self, source: str | None = None) -> NoReturn:
         raise  # as it is: jinja2 would compile a line of Python for each call that is open
@@ -176,7 +176,7 @@ class _Paying(NodeTransformer):
 
     def visit_Getitem(self, node: nodes.Getitem) -> nodes.Expr:
         if isinstance(node.arg, nodes.Slice):
-            return _filter(node, _MADE)
+            return _filter(node, _PAID)
         if not isinstance(node.arg, nodes.Const):
             node.arg = _filter(node.arg, _ALL)
         return node

@@ -9,7 +9,7 @@ from callsmith.core.events import ModelEvent, Text
 from callsmith.core.values import Json
 from callsmith.wire.answers import AnswerReader
 
-_MOST_VAIN: Final = 3  # times that a frame is learned in vain
+_MOST_UNUSED: Final = 3  # frames that are learned one after the other, and none that comes is like them
 _OTHER: Final = "\N{OBJECT REPLACEMENT CHARACTER}"  # takes the place of a text
 
 
@@ -48,7 +48,7 @@ class RepeatedText:
     def __init__(self, reader: Callable[[], AnswerReader]) -> None:
         self._reader = reader
         self._before = self._behind = ""
-        self._vain = 0  # how often it was learned, and no frame was like it
+        self._unused = 0  # frames that were learned since one was like the last
 
     def match(self, frame: str) -> str:
         """The text of a frame that is like the last one; empty if it is not like it."""
@@ -61,15 +61,15 @@ class RepeatedText:
             return ""
         if not isinstance(text, str):
             return ""
-        self._vain = 0
+        self._unused = 0
         return text
 
     def learn(self, frame: str, events: list[ModelEvent]) -> None:
         """Take this frame as the last one, of which these events have come."""
         self._before = ""
-        if len(events) != 1 or not isinstance(said := events[0], Text) or said.logprobs or self._vain >= _MOST_VAIN:
+        if len(events) != 1 or not isinstance(said := events[0], Text) or said.logprobs or self._unused >= _MOST_UNUSED:
             return
-        self._vain += 1
+        self._unused += 1
         before, _, behind = frame.partition(json.dumps(said.text, ensure_ascii=frame.isascii()))
         try:
             if before and behind and self._reader().feed(load_json(f'{before}"{_OTHER}"{behind}')) == [Text(_OTHER)]:
