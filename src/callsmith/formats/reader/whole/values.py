@@ -13,6 +13,7 @@ from callsmith.formats.reader.typed import (
     JSON_TYPES,
     MAX_DEPTH,
     STRING,
+    STRUCTURES,
     ValueSchema,
     declared_keys,
     items_of,
@@ -112,8 +113,9 @@ def object_of(value: dict[str, Json], pieces: list[str], end: int) -> Whole:
 def _json_value(text: str, pos: int, root: Schema, schema: Schema, depth: int) -> Whole | None:
     value, end = _decoder.raw_decode(text, pos)
     written = text[pos:end]
-    is_nested = isinstance(value, (dict, list))
-    fits = not is_nested and (not schema or JSON_TYPES[type(value)] == schema.get("type"))
+    kind = JSON_TYPES[type(value)]
+    is_nested = kind in STRUCTURES
+    fits = not is_nested and (not schema or kind == schema.get("type"))
     if SPECIAL_MARK in written or not (fits or _are_typed((value,), root, schema, depth)):
         return None
     if is_nested:
