@@ -16,7 +16,7 @@ from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
 from callsmith.core.closing import closing
-from callsmith.core.errors import CallsmithError
+from callsmith.core.errors import CallsmithError, TimedOut
 from callsmith.core.events import Text
 from callsmith.core.values import Json
 from callsmith.server.http.ready import ReadyItems
@@ -110,9 +110,16 @@ class EventStream(Response):
             await cancel_all(sending, leaving, ticking)
 
     async def _send_frames(self, send: Send) -> None:
-        async with aclosing(ReadyItems(self._frames)) as ready:
-            while frames := await ready.take():
-                await self._send(send, b"".join(frames))
+        try:
+            async with aclosing(ReadyItems(self._frames)) as ready:
+                while frames := await ready.take():
+                    await self._send(send, b"".join(frames))
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # The next frame is waited for while others are sent: its own deadline has passed then, and has cancelled the sending.
+            raise TimedOut("the time for this answer was over while its client did not read") from None
 
     async def _tick(self, send: Send) -> None:
         """Send keep-alives; returns when the client has stopped to read."""
