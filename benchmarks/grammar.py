@@ -24,6 +24,7 @@ from callsmith.engines.llama.gguf import GgufVocabulary
 from callsmith.engines.port import with_defaults
 from callsmith.formats import format_named
 from callsmith.formats.write import write
+from callsmith.grammar.relay import Relay
 from callsmith.models.grammars import Grammars
 from callsmith.server.http.body_reader import BodyReader
 from callsmith.server.settings import Requests
@@ -73,6 +74,7 @@ class Ours:
 
     def __init__(self, vocabulary: GgufVocabulary, name: str) -> None:
         self.vocabulary, self.format = vocabulary, format_named(name)
+        self.known = Grammars(self.format, relays=True)
         self.compiler = Compiler(vocabulary)
         self.compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
         self._noise, self._sampler = np.random.default_rng(1), Sampler(with_defaults(Sampling(seed=1), DEFAULTS))
@@ -82,6 +84,12 @@ class Ours:
         grammar = (grammars or Grammars(self.format, relays=True)).get(tools, Choice("required"), parallel=False)
         assert grammar is not None
         return self.compiler.begin(grammar)
+
+    def prepare(self, tools: Sequence[Tool]) -> None:
+        """Compile ahead what an engine does while it reads the prompt."""
+        grammar = self.known.get(tools, Choice("required"), parallel=False)
+        for name in self.compiler.list_unchecked(grammar) if isinstance(grammar, Relay) else ():
+            self.compiler.check(grammar, name)
 
     def row(self, sets: list[list[Tool]]) -> tuple[float, ...]:
         costs = zip(*(self._set(tools) for tools in sets), strict=True)
@@ -132,15 +140,16 @@ class Ours:
         first = (len(places), median(everywhere), p99(everywhere), median(masks), p99(masks))
         return (*first, median(ruled), median(chosen), p99(chosen), 100 * (1 - len(masks) / len(places)))
 
-    def masks(self, tools: list[Tool], call: Call, *, forced: bool = True) -> list[float]:
-        """µs for finding what may come, at every token of the call; without `forced`, the mask alone."""
-        constraint, spent = self.start(tools), list[float]()
-        find = self._find if forced else self._compute
+    def steps(self, tools: list[Tool], call: Call, find: "Find") -> tuple[list[float], list[float]]:
+        """µs for finding what may come, at every token of the call, and for taking it."""
+        constraint, finding, taking = self.start(tools, self.known), list[float](), list[float]()
         for token in self.vocabulary.tokenize(write(self.format, [call])):
-            spent.append(timed(partial(find, constraint))[1] * 1000)
-            if not constraint.admits(token):
+            finding.append(timed(partial(find, constraint, token))[1] * 1000)
+            admitted, spent = timed(partial(constraint.admits, token))
+            taking.append(spent * 1000)
+            if not admitted:
                 break
-        return spent
+        return finding, taking
 
     def _places(self, tools: list[Tool], call: Call) -> Iterator[tuple[float, ...]]:
         """For every token µs for finding what may come; and where nothing is forced, for ruling out the rest and for choosing
@@ -160,16 +169,6 @@ class Ours:
             if not constraint.admits(token):
                 break
 
-    def _find(self, constraint: ActiveConstraint) -> None:
-        """Find what must come, and the whole mask."""
-        constraint.find_forced()
-        (constraint if isinstance(constraint, Constraint) else constraint._stage)._fill()
-
-    def _compute(self, constraint: ActiveConstraint) -> None:
-        """Compute the mask, as if nothing were known of what must come."""
-        stage = constraint if isinstance(constraint, Constraint) else constraint._stage
-        stage.matcher.unsafe_compute_mask_ptr(*stage._place)
-
     def _mask(self, constraint: ActiveConstraint) -> float:
         """µs for the whole mask."""
         stage = constraint if isinstance(constraint, Constraint) else constraint._stage
@@ -177,33 +176,63 @@ class Ours:
         return timed(stage._fill)[1] * 1000
 
 
+Find = Callable[[ActiveConstraint, int], object]
+
+
+def find_all(constraint: ActiveConstraint, token: int) -> None:
+    """Find what must come, and the whole mask."""
+    constraint.find_forced()
+    (constraint if isinstance(constraint, Constraint) else constraint._stage)._fill()
+
+
+def compute_mask(constraint: ActiveConstraint, token: int) -> None:
+    """Compute the mask, as if nothing were known of what must come."""
+    stage = constraint if isinstance(constraint, Constraint) else constraint._stage
+    stage.matcher.unsafe_compute_mask_ptr(*stage._place)
+
+
+def ask(constraint: ActiveConstraint, token: int) -> bool:
+    """Find what must come, else whether the likeliest token may, as an answer does."""
+    return bool(constraint.find_forced()) or constraint.allows(token)
+
+
 def masks_beside(ours: Ours, rival: Rival, tools: list[Tool], calls: list[Call]) -> None:
     """What may come at every token of the same calls, by turns. The second time the grammar was used before. What is made ready
-    while a grammar is compiled is spared later, so that both together are told too, for the first call."""
+    while a grammar is compiled is spared later, so that both together are told too: for the first call, nothing made ahead."""
     rows: list[tuple[object, ...]] = []
-    alone = Ours(ours.vocabulary, ours.format.name)
+    fresh, alone, asked = (Ours(ours.vocabulary, ours.format.name) for _ in range(3))
     for count in (1, 10, 100):
         some, offered_calls = tools[:count], some_calls(tools[:count], calls)
         compiled, compiling = timed(lambda some=some: rival.compile(some))
         first, again, only, theirs = list[float](), list[float](), list[float](), list[float]()
+        answers, their_answers = list[float](), list[float]()
         middles: list[tuple[float, float]] = []
-        _, starting = timed(lambda some=some: ours.start(some))
+        _, starting = timed(lambda some=some: fresh.start(some, fresh.known))
+        for compiler in (ours, alone, asked):
+            compiler.prepare(some)
         for call in offered_calls:
-            mine, tokens = ours.masks(some, call), ours.vocabulary.tokenize(write(format_named("json"), [call]))
-            other = [mask for mask, _ in rival.costs(compiled, tokens)]
+            mine, tokens = ours.steps(some, call, find_all)[0], ours.vocabulary.tokenize(write(format_named("json"), [call]))
+            other, _, accepting = map(list[float], zip(*rival.costs(compiled, tokens), strict=True))
             middles.append((median(mine), median(other)))
             if not first:
-                whole = starting + sum(mine) / 1000, compiling + sum(other) / 1000
-                compare(f"a grammar and the first call, {count} tools", "CPU ms", [whole[0]], rival.name, [whole[1]], goal=1.0)
-            first, again, theirs = first + mine, again + ours.masks(some, call), theirs + other
-            only += alone.masks(some, call, forced=False)
+                whole = starting + sum(map(sum, fresh.steps(some, call, find_all))) / 1000
+                their_whole = compiling + (sum(other) + sum(accepting)) / 1000
+                compare(f"a grammar and the first call, {count} tools", "CPU ms", [whole], rival.name, [their_whole], goal=1.0)
+            first, again, theirs = first + mine, again + ours.steps(some, call, find_all)[0], theirs + other
+            only += alone.steps(some, call, compute_mask)[0]
+            answers += map(sum, zip(*asked.steps(some, call, ask), strict=True))
+            their_answers += map(sum, zip(other, accepting, strict=True))
         noted = list(zip(*middles, strict=True))
         compare(f"a mask, {count} tools", "CPU µs, p50 of a call", noted[0], rival.name, noted[1], goal=1.0)
         for what, spent in (("with forced tokens", first), ("alone", only)):
             compare(f"a mask {what}, first use, {count} tools", "CPU µs, p99", [p99(spent)], rival.name, [p99(theirs)], goal=1.0)
+        for part, unit in ((mean, "mean"), (p99, "p99")):
+            what = f"a token asked for and taken, first use, {unit}, {count} tools"
+            compare(what, "CPU µs", [part(answers)], rival.name, [part(their_answers)])
         ratios = median(first) / median(theirs), median(again) / median(theirs)
-        rows.append((count, *map(of_three, (first, again, only, theirs)), *ratios))
-    heads = ("tools", "callsmith, first use", "again", "masks alone, first use", rival.name, "p50 ratio, first use", "again")
+        rows.append((count, *map(of_three, (first, again, only, answers, theirs)), *ratios))
+    ways = ("callsmith, first use", "again", "masks alone, first use", "asked for and taken, first use", rival.name)
+    heads = ("tools", *ways, "p50 ratio, first use", "again")
     show(f"finding what may come at every token, beside {rival.name}: µs, p50 / p99 / mean", heads, rows)
 
 
@@ -216,8 +245,10 @@ def p99(spent: Sequence[float]) -> float:
 
 
 def some_calls(tools: list[Tool], calls: list[Call]) -> list[Call]:
+    """Calls of tools from all over the list."""
     names = {tool.name for tool in tools}
-    return [call for call in calls if call.name in names][:CALLS]
+    among = [call for call in calls if call.name in names]
+    return among[:: max(1, len(among) // CALLS)][:CALLS]
 
 
 def beside(ours: Ours, mine: list[float], tools: list[Tool], calls: list[Call]) -> None:
@@ -230,7 +261,7 @@ def beside(ours: Ours, mine: list[float], tools: list[Tool], calls: list[Call]) 
             both = [(cold(ours.start, some), cold(rival.compile, some)) for some in subset(tools, 10)]
             compare("a grammar of 10 tools", "CPU ms", [ratio for ratio, _ in both], rival.name, [ratio for _, ratio in both])
         theirs = [rival_compile(rival, tools, count) for count in COUNTS]
-        masks, ruled = zip(*rival_costs(rival, ours.vocabulary, tools[:10], calls), strict=True)
+        masks, ruled, _ = zip(*rival_costs(rival, ours.vocabulary, tools[:10], calls), strict=True)
         rows.append((rival.name, *theirs, median(masks), p99(masks), median(masks) + median(ruled)))
         ratios = ", ".join(f"{a / b:.1f}" for a, b in zip(theirs, mine, strict=True) if isinstance(a, float))
         print(f"  {rival.name} / callsmith: cold {ratios}; a mask {median(masks) / p50:.1f}")
@@ -249,7 +280,7 @@ def rival_compile(rival: Rival, tools: list[Tool], count: int) -> float | str:
     return median([cold(rival.compile, some) for some in sets])
 
 
-def rival_costs(rival: Rival, vocabulary: GgufVocabulary, tools: list[Tool], calls: list[Call]) -> Iterator[tuple[float, float]]:
+def rival_costs(rival: Rival, vocabulary: GgufVocabulary, tools: list[Tool], calls: list[Call]) -> Iterator[tuple[float, ...]]:
     for call in some_calls(tools, calls)[: CALLS if rival.name == "xgrammar" else 1]:
         compiled, text = rival.compile(tools), write(format_named("json"), [call])
         yield from rival.costs(compiled, vocabulary.tokenize(text))

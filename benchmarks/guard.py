@@ -135,6 +135,22 @@ def cached_grammar() -> float:
     return _least(lambda: start(known, first), 50) / min(map(cold, others))
 
 
+def chosen_tool() -> float:
+    """Ten tools: the longest that an answer waits when it chooses one that was compiled ahead, beside one that was not."""
+    from benchmarks.grammar import Ours, ask, tool
+    from callsmith.core.values import Call
+    from tests.grammar.sampling import vocabulary
+
+    ours, longest = Ours(vocabulary(), "hermes"), dict[bool, list[float]]({True: [], False: []})
+    for at in range(8):
+        tools, is_ahead = [tool(10 * at + number) for number in range(10)], at % 2 == 0
+        if is_ahead:
+            ours.prepare(tools)
+        call = Call(tools[5].name, {"city": "Oslo", "unit": "celsius"})
+        longest[is_ahead].append(max(ours.steps(tools, call, ask)[1]))
+    return min(longest[True]) / min(longest[False])
+
+
 def choosing() -> float:
     """What share of a step of a small model goes into masks and sampling, under a grammar."""
     from dataclasses import replace
@@ -257,6 +273,7 @@ CHECKS = (
     Check("reading a whole 10 KB ÷ json.loads, middle format", partial(whole_beside_json, 10_000), 1.8, 3.6),
     Check("reading: a byte of 100 KB ÷ of 10 KB, steepest format", read_longer, 1.3, 6),
     Check("a grammar: cached ÷ compiled", cached_grammar, 0.012, 0.12),
+    Check("choosing a tool that was compiled ahead ÷ one that was not", chosen_tool, 0.1, 0.4),
     Check("masks and sampling ÷ a step of a small model", choosing, 0.03, 0.3),
     Check("a token of 151,936 ÷ max of the logits", token_beside_max, 1.8, 4),
     Check("callsmith --help ÷ importing typer", help_beside_typer, 1.6, 3),

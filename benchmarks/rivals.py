@@ -30,8 +30,8 @@ class Rival(Protocol):
         """From the tools to where a mask can be asked for."""
         ...
 
-    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
-        """For each token of a call, µs to find what is allowed, and to rule out the rest."""
+    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float, float]]:
+        """For each token of a call, µs to find what is allowed, to rule out the rest, and to take it."""
         ...
 
 
@@ -67,7 +67,7 @@ class XGrammar:
         self._module.GrammarMatcher(grammar)
         return grammar
 
-    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float, float]]:
         matcher = self._module.GrammarMatcher(grammar)
         mask = self._module.allocate_token_bitmask(1, self._size)
         logits = self._torch.zeros(1, self._size)
@@ -76,10 +76,11 @@ class XGrammar:
             matcher.fill_next_token_bitmask(mask)
             masked = time.process_time()
             self._module.apply_token_bitmask_inplace(logits, mask)
-            done = time.process_time()
-            yield (masked - began) * 1e6, (done - masked) * 1e6
+            ruled = time.process_time()
+            is_taken = matcher.accept_token(token)
+            yield (masked - began) * 1e6, (ruled - masked) * 1e6, (time.process_time() - ruled) * 1e6
             logits.zero_()
-            if not matcher.accept_token(token):
+            if not is_taken:
                 return
 
 
@@ -118,16 +119,19 @@ class LlamaCpp:
             raise ValueError("llama.cpp does not take the grammar")
         return sampler
 
-    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float]]:
+    def costs(self, grammar: Any, tokens: Sequence[int]) -> Iterator[tuple[float, float, float]]:
         for token in tokens:
             self._fields["logit"] = 0
             candidates = _Candidates(self._array, self._vocabulary.size, -1, False)
             began = time.process_time()
             self._c.llama_sampler_apply(grammar, C.byref(candidates))
-            yield (time.process_time() - began) * 1e6, 0.0
-            if np.isneginf(self._fields["logit"][token]):
+            masked = time.process_time()
+            is_allowed = not np.isneginf(self._fields["logit"][token])
+            if is_allowed:
+                self._c.llama_sampler_accept(grammar, token)
+            yield (masked - began) * 1e6, 0.0, (time.process_time() - masked) * 1e6
+            if not is_allowed:
                 return
-            self._c.llama_sampler_accept(grammar, token)
 
 
 def rivals(vocabulary: GgufVocabulary) -> Iterator[Rival]:

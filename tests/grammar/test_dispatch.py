@@ -268,6 +268,55 @@ def test_a_tool_that_cannot_be_held_to_its_schema_is_named(format: str, schema: 
         stuck(relay_grammar, write(format_named(format), [Call("bad_tool", {})]))
 
 
+@EVERY
+@pytest.mark.parametrize("mode", ["required", "auto"])
+def test_an_answer_compiles_nothing_for_a_tool_that_was_checked(
+    format: Format, mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many tools begin alike: what is compiled ahead is what an answer changes to, when it writes the usual tokens."""
+    dispatched(format)
+    relay_grammar = relay_for(format, MANY, Choice(mode), parallel=False)
+    tokens, compiling = compiler(format.name)
+    if relay_grammar is None or not isinstance(compiling.begin(relay_grammar), RelayConstraint):
+        pytest.skip("this format has no relay here")
+    if len(relay_grammar.triggers) > 1:
+        pytest.skip("calls have no marker of their own, and are compiled when one has begun")
+    for name in compiling.list_unchecked(relay_grammar):
+        compiling.check(relay_grammar, name)
+    assert not compiling.list_unchecked(relay_grammar)
+    late: list[object] = []
+    prepare = compiling._prepare
+    monkeypatch.setattr(compiling, "_prepare", lambda grammar, *rest: late.append(grammar) or prepare(grammar, *rest))
+    for name, arguments in ARGUMENTS:
+        constraint = compiling.begin(relay_grammar)
+        for token in tokens.tokenize(write(format, [call(format, name, arguments)])):
+            assert constraint.admits(token)
+        assert constraint.may_end or constraint.ended
+        assert not late, name
+
+
+def test_of_many_tools_only_some_are_compiled_ahead() -> None:
+    """They would push the grammars of other sets out of the cache."""
+    tokens, _ = compiler()
+    compiling, tools = Compiler(tokens), [Tool(f"tool_{number:03}", "", obj({"a": STRING})) for number in range(150)]
+    relay_grammar = relay(format_named("hermes"), tools)
+    compiling.begin(relay_grammar)
+    for name in compiling.list_unchecked(relay_grammar):
+        compiling.check(relay_grammar, name)
+    assert not compiling.list_unchecked(relay_grammar)
+    assert 10 < len(compiling._prepared) < 80
+
+
+def test_a_costly_tool_is_never_compiled_ahead_for_its_neighbours() -> None:
+    tokens, _ = compiler()
+    compiling = Compiler(tokens)
+    costly = Tool("near_2", "", obj({"a": {"type": "string", "pattern": "^(ab|c)*$"}}))
+    relay_grammar = relay(format_named("hermes"), [*MANY, Tool("near_1", "", obj({"a": STRING})), costly])
+    compiling.check(relay_grammar, "near_1")
+    assert "near_1" not in compiling.list_unchecked(relay_grammar)
+    assert not [lark for lark in compiling._compiled._entries if "(ab|c)" in str(lark)]
+
+
 def test_the_grammar_of_one_call_is_shared_by_all_sets_of_tools_that_have_it() -> None:
     tokens, _ = compiler()
     compiling, hermes = Compiler(tokens), format_named("hermes")

@@ -19,7 +19,7 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.lark import to_lark
 
-_CACHED: Final = 64  # compiled grammars, 30 to 300 KB each
+_CACHED: Final = 128  # compiled grammars, 30 to 300 KB each
 
 _LIMITS: Final[Mapping[str, Any]] = {
     "step_lexer_fuel": 2_000_000,
@@ -27,6 +27,7 @@ _LIMITS: Final[Mapping[str, Any]] = {
     "max_items_in_row": 10_000,
 }  # ten times, twice and five times what llguidance has
 _SLOW: Final = 0.25  # seconds for one tool: it is not compiled in the middle of an answer
+_MAX_AHEAD: Final = 64  # tools of a set whose calls are compiled before one is chosen; more would push others out of the cache
 
 # Tokens that are all allowed inside a string are not tested one by one. These are the kinds llguidance has for JSON,
 # and within them nearly all tokens that also fit between single quotes and between tags. Kinds that overlap would cost more.
@@ -159,9 +160,7 @@ class Compiler:
         cancellation = cancellation or Cancellation()
         cancellation.check()
         if isinstance(grammar, Relay):  # what may be costly is tried before the answer begins, and the rest while it does
-            prepared = self._relay(grammar)
-            prepared.costly = grammar.costly() if prepared.costly is None else prepared.costly
-            for name in prepared.costly:
+            for name in self._costly(grammar):
                 self.check(grammar, name, cancellation)
         begun = self.begin(grammar, cancellation)  # also where it waits for a trigger: errors are raised before the answer begins
         if not grammar.triggers:
@@ -176,12 +175,9 @@ class Compiler:
         cancellation = cancellation or Cancellation()
         if isinstance(grammar, Grammar):
             return self._at(grammar, cancellation)
-        prepared = self._relay(grammar)
-        if not prepared.is_ready:
-            prepared.plan, prepared.is_ready = plan_relay(grammar, self._vocabulary), True
-        if prepared.plan is None or prepared.is_slow:
+        if (plan := self._plan(grammar)) is None:
             return self._at(grammar.whole(), cancellation)
-        return RelayConstraint(prepared.plan, self._at, self._vocabulary)
+        return RelayConstraint(plan, self._at, self._vocabulary)
 
     def close(self) -> None:
         self._trials.close()
@@ -194,6 +190,18 @@ class Compiler:
 
     def _relay(self, relay: Relay) -> _PreparedRelay:
         return self._relays.get_or_make((relay,), _PreparedRelay)
+
+    def _plan(self, relay: Relay) -> RelayPlan | None:
+        """The plan of the relay; None if one grammar of all its tools is used instead."""
+        prepared = self._relay(relay)
+        if not prepared.is_ready:
+            prepared.plan, prepared.is_ready = plan_relay(relay, self._vocabulary), True
+        return None if prepared.is_slow else prepared.plan
+
+    def _costly(self, relay: Relay) -> list[str]:
+        prepared = self._relay(relay)
+        prepared.costly = relay.costly() if prepared.costly is None else prepared.costly
+        return prepared.costly
 
     def _prepare(self, grammar: Grammar, cancellation: Cancellation | None) -> MatcherCopies:
         lark = to_lark(grammar, self._vocabulary.specials)
@@ -237,19 +245,38 @@ class Compiler:
 
     @refusing_depth
     def check(self, relay: Relay, name: str, cancellation: Cancellation | None = None) -> None:
-        """Compile the call of one tool, to find out whether its schema can be."""
+        """Compile the call of one tool, to find out whether its schema can be; if it is simple, as an answer will need it."""
         cancellation = cancellation or Cancellation()
         cancellation.check()
         prepared = self._relay(relay)
         if name in prepared.checked:
             return
-        with naming(name):
-            lark = to_lark(relay.arguments_of(name), self._vocabulary.specials)
-            if not is_simple(lark):
-                prepared.is_slow |= self._try(lark, cancellation) > _SLOW
-            else:
-                self._compile(lark)
+        if not self._compile_ahead(relay, name):
+            with naming(name):
+                lark = to_lark(relay.arguments_of(name), self._vocabulary.specials)
+                if not is_simple(lark):
+                    prepared.is_slow |= self._try(lark, cancellation) > _SLOW
+                else:
+                    self._compile(lark)
         prepared.checked.add(name)
+
+    def _compile_ahead(self, relay: Relay, name: str) -> bool:
+        """Compile the grammars that a call of this tool most likely goes on with: an answer that chooses it does not wait then.
+
+        False if it was not compiled. Its grammar may be that of a few tools, and an error that of another one.
+        """
+        plan = self._plan(relay)
+        if plan is None or len(self._relay(relay).checked) >= _MAX_AHEAD:
+            return False
+        costly, names = set(self._costly(relay)), tuple[str, ...]()
+        try:
+            for names, grammar in plan.foresee(name, self._vocabulary):
+                if not costly.isdisjoint(names):
+                    return False
+                self._at(grammar)
+        except UsageError:
+            return False
+        return bool(names)
 
     def _try(self, lark: str, cancellation: Cancellation) -> float:
         """Compile the text in a worker process; the seconds that it takes."""

@@ -21,7 +21,7 @@ _SLOW: Final = 0.25  # seconds: a grammar that takes longer is not compiled agai
 class Constraint:
     """The state of one answer in its grammar."""
 
-    def __init__(self, matcher: llguidance.LLMatcher, width: int) -> None:
+    def __init__(self, matcher: llguidance.LLMatcher, width: int, forced: list[int] | None = None) -> None:
         self.matcher = matcher  # whoever asks it directly, for many answers at once, looks at its errors with `check`
         self._width = width
         self._mask = np.zeros(-(-width // 32), np.uint32)
@@ -29,7 +29,7 @@ class Constraint:
         self._masked = False  # the mask is that of the present state
         # The tokens that must come next; None: not known. Where there are some the mask allows the first of them alone, not
         # even shorter ones. They are found once for all of them: llguidance would tokenize the rest again at each one.
-        self._forced: list[int] | None = None
+        self._forced = forced
 
     @property
     def active(self) -> "Constraint":
@@ -150,6 +150,11 @@ class MatcherCopies:
         self._left = most - 1  # how many may still be compiled
         self._width = width
         self._lock = lock
+        with lock:
+            copy = first.deep_copy()
+        forced = copy.compute_ff_tokens()
+        # How every answer begins, found once: tokenizing it takes longer than a mask. Each answer meets an error by itself.
+        self._forced = None if copy.is_error() else forced
 
     def new_constraint(self) -> Constraint:
         """A constraint that shares its lexer with as few others as can be."""
@@ -167,6 +172,6 @@ class MatcherCopies:
             return self._copy(origin)
 
     def _copy(self, origin: _Origin) -> Constraint:
-        constraint = Constraint(origin.matcher.deep_copy(), self._width)
+        constraint = Constraint(origin.matcher.deep_copy(), self._width, self._forced)
         origin.users.add(constraint)
         return constraint

@@ -70,6 +70,37 @@ class RelayPlan:
             return False
         return not self._closed or not text.endswith(self._closed)
 
+    def choose_calls(self, leads: ToolPrefixes, written: bytes) -> tuple[tuple[str, ...], str] | None:
+        """The tools whose calls begin like this, and the text of it, once they are few enough for the grammar of their calls."""
+        matching = leads.left(written)
+        if len(matching) > _FEW_TOOLS and not leads.complete(written):
+            return None
+        try:
+            return leads.names(matching), written.replace(b"\xff", b"").decode()
+        except UnicodeDecodeError:
+            return None
+
+    def foresee(self, name: str, vocabulary: Vocabulary) -> Iterator[tuple[tuple[str, ...], Grammar]]:
+        """The grammars that an answer changes to if it calls this tool first, in the tokens that a tokenizer makes of its name.
+
+        Each with the tools whose schemas are in it: first that of the names, which has none, then that of the call. There are
+        none where all that a call begins with is its trigger: a token reaches beyond it.
+        """
+        if len(self.relay.triggers) > 1:
+            return
+        begun = self.end if self.relay.before and not self.relay.triggers else self.relay.prefix
+        written, offers_names = vocabulary.marked_text(begun), False
+        for token_bytes in (b"", *map(vocabulary.mark_special, vocabulary.tokenize(self.relay.first[name][len(begun) :]))):
+            written += token_bytes
+            if not self.trigger.search(written):
+                continue
+            if chosen := self.choose_calls(self.first, written):
+                yield chosen[0], self.relay.calls(*chosen, again=False, more=self.more)
+                return
+            if not offers_names:
+                offers_names = True
+                yield (), self.relay.names(written.replace(b"\xff", b"").decode("utf-8", "replace"), again=False)
+
 
 def plan_relay(relay: Relay, vocabulary: Vocabulary) -> RelayPlan | None:
     """Prepare the relay for this vocabulary; None if its grammars cannot be separated at token boundaries."""
@@ -213,14 +244,9 @@ class RelayConstraint:
 
     def _choose_calls(self) -> bool:
         """Change to the grammar of the calls, once few tools are possible."""
-        matching = self._leads.left(self._written)
-        if len(matching) > _FEW_TOOLS and not self._leads.complete(self._written):
+        if (chosen := self._plan.choose_calls(self._leads, self._written)) is None:
             return False
-        try:
-            text = self._written.replace(b"\xff", b"").decode()
-        except UnicodeDecodeError:
-            return False
-        self._stage = self._calls(self._leads.names(matching), text)
+        self._stage = self._calls(*chosen)
         self._step, self._written = "calls", b""
         return True
 

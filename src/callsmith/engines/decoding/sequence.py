@@ -159,7 +159,7 @@ class Sampler:
         top = max(highest)
         least = top + self.temperature * self._log_min_p if self.temperature > 0 else top
         starts = [place * _BLOCK for place, value in enumerate(highest) if value >= least]
-        near = [np.flatnonzero(logits[start : start + _BLOCK] >= least) + start for start in starts]
+        near = [(logits[start : start + _BLOCK] >= least).nonzero()[0] + start for start in starts]
         if top == -math.inf or not near:
             raise ModelError("the grammar leaves no token to choose from")
         likely = near[0] if len(near) == 1 else np.concatenate(near)
