@@ -21,6 +21,7 @@ from callsmith.engines.decoding.compiler import ActiveConstraint, Compiler
 from callsmith.engines.decoding.matcher import Constraint
 from callsmith.engines.decoding.sequence import DEFAULTS, Sampler
 from callsmith.engines.llama.gguf import GgufVocabulary
+from callsmith.engines.lru import LRU
 from callsmith.engines.port import with_defaults
 from callsmith.formats import format_named
 from callsmith.formats.write import write
@@ -211,15 +212,18 @@ def masks_beside(ours: Ours, rival: Rival, tools: list[Tool], calls: list[Call])
         for compiler in (ours, alone, asked):
             compiler.prepare(some)
         for call in offered_calls:
+            forget_texts(ours.vocabulary)
             mine, tokens = ours.steps(some, call, find_all)[0], ours.vocabulary.tokenize(write(format_named("json"), [call]))
             other, _, accepting = map(list[float], zip(*rival.costs(compiled, tokens), strict=True))
             middles.append((median(mine), median(other)))
             if not first:
+                forget_texts(ours.vocabulary)
                 whole = starting + sum(map(sum, fresh.steps(some, call, find_all))) / 1000
                 their_whole = compiling + (sum(other) + sum(accepting)) / 1000
                 compare(f"a grammar and the first call, {count} tools", "CPU ms", [whole], rival.name, [their_whole], goal=1.0)
             first, again, theirs = first + mine, again + ours.steps(some, call, find_all)[0], theirs + other
             only += alone.steps(some, call, compute_mask)[0]
+            forget_texts(ours.vocabulary)
             answers += map(sum, zip(*asked.steps(some, call, ask), strict=True))
             their_answers += map(sum, zip(other, accepting, strict=True))
         noted = list(zip(*middles, strict=True))
@@ -234,6 +238,11 @@ def masks_beside(ours: Ours, rival: Rival, tools: list[Tool], calls: list[Call])
     ways = ("callsmith, first use", "again", "masks alone, first use", "asked for and taken, first use", rival.name)
     heads = ("tools", *ways, "p50 ratio, first use", "again")
     show(f"finding what may come at every token, beside {rival.name}: µs, p50 / p99 / mean", heads, rows)
+
+
+def forget_texts(vocabulary: GgufVocabulary) -> None:
+    """What must come is tokenized anew, as if no answer had said it before."""
+    vocabulary.cached_tokenize._cache = LRU(1 << 20)
 
 
 def of_three(spent: list[float]) -> str:

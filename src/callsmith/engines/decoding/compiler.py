@@ -19,7 +19,7 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.relay import Relay
 from callsmith.grammar.targets.lark import to_lark
 
-_CACHED: Final = 128  # compiled grammars, 30 to 300 KB each
+_CACHED: Final = 64  # compiled grammars, 30 to 300 KB each
 
 _LIMITS: Final[Mapping[str, Any]] = {
     "step_lexer_fuel": 2_000_000,
@@ -27,7 +27,7 @@ _LIMITS: Final[Mapping[str, Any]] = {
     "max_items_in_row": 10_000,
 }  # ten times, twice and five times what llguidance has
 _SLOW: Final = 0.25  # seconds for one tool: it is not compiled in the middle of an answer
-_MAX_AHEAD: Final = 64  # tools of a set whose calls are compiled before one is chosen; more would push others out of the cache
+_MAX_AHEAD: Final = 32  # tools of a set whose calls are compiled before one is chosen; more would push others out of the cache
 
 # Tokens that are all allowed inside a string are not tested one by one. These are the kinds llguidance has for JSON,
 # and within them nearly all tokens that also fit between single quotes and between tags. Kinds that overlap would cost more.

@@ -153,6 +153,7 @@ class MatcherCopies:
         with lock:
             copy = first.deep_copy()
         forced = copy.compute_ff_tokens()
+        copy.consume_tokens(forced[:1])  # what was too much for it is told only now
         # How every answer begins, found once: tokenizing it takes longer than a mask. Each answer meets an error by itself.
         self._forced = None if copy.is_error() else forced
 
