@@ -44,7 +44,7 @@ TOOLS: Any = [
         },
     },
     {"name": "now", "input_schema": {"type": "object", "properties": {}}, "defer_loading": True},
-    {"type": "web_search_20250305", "name": "web_search"},
+    {"type": "bash_20250124", "name": "bash"},
 ]
 
 

@@ -44,6 +44,8 @@ PYTHON_TYPES = {
     "any": None,
 }
 
+GRAMMAR = "x-grammar"  # a keyword of ours for strings: {"syntax": "lark" or "regex", "definition": "…"}
+
 _UNSAFE = re.compile(r"[^A-Za-z0-9\-._~:/?#@!$&'()*+,;=%]")  # may not stand in a URI
 
 _TYPES = "array, boolean, integer, null, number, object or string"

@@ -96,7 +96,8 @@ class CallWriter(ABC):
 
 @dataclass(slots=True)
 class _Incoming:
-    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object. `repairs`: those so far."""
+    """A call being read. `is_incomplete`: with the pieces so far its arguments are no JSON object. `repairs`: those so far.
+    `wrap_in`: what is sent is no JSON but a text, and this is the name of the argument that it becomes."""
 
     number: int
     name: str
@@ -104,6 +105,14 @@ class _Incoming:
     pieces: list[str] = field(default_factory=list[str])
     is_incomplete: bool = False
     repairs: tuple[str, ...] = ()
+    wrap_in: str = ""
+
+    def whole(self, text: str) -> str:
+        """The arguments, where this is all that was sent of them."""
+        return json.dumps({self.wrap_in: text}, ensure_ascii=False) if self.wrap_in else text
+
+
+_CLOSING = '"}'  # behind the pieces of a text that becomes an argument
 
 
 class CallAssembler:
@@ -113,11 +122,11 @@ class CallAssembler:
         self._open: dict[int, _Incoming] = {}
         self.count = 0  # calls started so far
 
-    def start(self, key: int, name: str, id: str, repairs: tuple[str, ...] = ()) -> list[ModelEvent]:
-        """A call begins."""
-        call = self._open[key] = _Incoming(self.count, name, id, repairs=repairs)
+    def start(self, key: int, name: str, id: str, repairs: tuple[str, ...] = (), wrap_in: str = "") -> list[ModelEvent]:
+        """A call begins. `wrap_in`: what comes of it is a text, which becomes the argument of this name."""
+        call = self._open[key] = _Incoming(self.count, name, id, repairs=repairs, wrap_in=wrap_in)
         self.count += 1
-        return [CallStarted(call.number, name, id)]
+        return [CallStarted(call.number, name, id), *self._add(call, call.whole("")[: -len(_CLOSING)] if wrap_in else "")]
 
     def is_another(self, key: int, name: str, id: str) -> bool:
         """Whether what is sent under the key of an earlier call begins another one: some servers number all alike."""
@@ -137,7 +146,10 @@ class CallAssembler:
     def add(self, key: int, text: str) -> list[ModelEvent]:
         """A piece of its arguments has come."""
         call = self._open.get(key)
-        if call is None or not text:
+        return [] if call is None else self._add(call, json.dumps(text, ensure_ascii=False)[1:-1] if call.wrap_in else text)
+
+    def _add(self, call: _Incoming, text: str) -> list[ModelEvent]:
+        if not text:
             return []
         call.pieces.append(text)
         call.is_incomplete = False
@@ -149,8 +161,11 @@ class CallAssembler:
         if call is None:
             return []
         text = "".join(call.pieces)
-        rest = whole[len(text) :] or ("" if text else "{}")  # a call without arguments may come without any piece of them
-        events = self.add(key, rest)
+        if call.wrap_in:
+            rest = call.whole(whole)[len(text) :] if whole else _CLOSING
+        else:
+            rest = whole[len(text) :] or ("" if text else "{}")  # a call without arguments may come without any piece of them
+        events = self._add(call, rest)
         del self._open[key]
         arguments = read_arguments(text + rest)
         if arguments is None:
@@ -161,7 +176,7 @@ class CallAssembler:
         """Something else begins: those calls end whose arguments are complete, the others may go on."""
         events: list[ModelEvent] = []
         for key, call in list(self._open.items()):
-            text = "" if call.is_incomplete else "".join(call.pieces)
+            text = "" if call.is_incomplete or call.wrap_in else "".join(call.pieces)
             arguments = read_arguments(text) if text else None
             call.is_incomplete = arguments is None
             if arguments is not None:

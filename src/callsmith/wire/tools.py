@@ -6,6 +6,8 @@ from callsmith.core.schema import check_schema
 from callsmith.core.values import TOOL_NAME, Json, Schema, Tool
 from callsmith.wire.declare import Field, RequestFields, RequiredField, flag, text, value
 from callsmith.wire.fields import Fields
+from callsmith.wire.kinds import find_kind, make_tool, type_of
+from callsmith.wire.kinds.table import Api
 
 # Where the parameters stand: in chat completions, in Messages, in MCP, and in a form that some libraries have.
 _SPELLINGS = ("parameters", "input_schema", "inputSchema", "parameters_schema")
@@ -33,16 +35,24 @@ class ToolFields(RequestFields, component="Function"):
     defer_loading = flag("Found by a search, where the request declares one.")
 
 
-def read_tools(entries: Iterable[Fields], schema: str, *, searches: bool = False) -> tuple[Tool, ...]:
+def read_tools(entries: Iterable[Fields], schema: str, *, api: Api | None = None, searches: bool = False) -> tuple[Tool, ...]:
     """The tools in these objects; `schema` is the key under which the dialect has the parameters. Those of others are read too,
-    and so is a list of `required` parameters beside them. `searches`: those that say so are to be found by a search."""
+    and so is a list of `required` parameters beside them. `api` is whose kinds of tools they may be of; those that run on the
+    server are not among the tools. `searches`: those that say so are to be found by a search."""
     tools: dict[str, Tool] = {}
     for entry in entries:
-        fields = ToolFields(entry.data, entry.path)
-        name = fields.name
+        kind = find_kind(entry, api) if api else None
+        if kind is not None and kind.runner != "client":
+            continue
+        inner = entry.object(type_of(entry, api)) if api and api != "messages" else None  # chat completions wrap what is in it
+        fields = ToolFields((inner or entry).data, (inner or entry).path)
+        name = fields.name if kind is None or not kind.name or fields.get("name") is not None else kind.name
         if name in tools:
             raise fields.error("name", f"two tools are called {name!r}")
         deferred = searches and (fields.defer_loading or False)
+        if kind is not None:
+            tools[name] = make_tool(kind, entry, name, deferred=deferred)
+            continue
         parameters = _read_parameters(fields, schema) or _NO_PARAMETERS
         tools[name] = Tool(name, fields.description or "", parameters, strict=fields.strict or False, deferred=deferred)
     return tuple(tools.values())

@@ -78,11 +78,10 @@ def test_thoughts_come_back_whoever_signed_them_and_those_nobody_can_read_are_sk
 
 @pytest.mark.req("R215")
 @pytest.mark.req("R121")
-def test_tools_are_read_with_all_their_fields_and_kinds_of_the_vendor_are_skipped():
+def test_tools_are_read_with_all_their_fields():
     rich = {**ADD, "cache_control": {"type": "ephemeral"}, "defer_loading": True, "eager_input_streaming": True}
     rich |= {"input_examples": [{"a": 1}], "allowed_callers": ["direct"], "strict": True, "type": "custom"}
-    served = {"type": "web_search_20250305", "name": "web_search"}
-    assert read(tools=[rich, SUB, served]).request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("sub"))
+    assert read(tools=[rich, SUB]).request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("sub"))
 
 
 @pytest.mark.req("R5")

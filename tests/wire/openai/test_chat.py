@@ -40,9 +40,8 @@ def test_a_plain_request_leaves_everything_to_the_model():
 
 
 @pytest.mark.req("R17")
-def test_tools_are_read_wrapped_and_flat_and_unknown_kinds_are_skipped():
-    tools = read(tools=[ADD, SUB, {"type": "web_search"}, {"type": "namespace", "name": "x"}]).request.tools
-    assert tools == (Tool("add", "Add.", {"type": "object"}), Tool("sub"))
+def test_tools_are_read_wrapped_and_flat():
+    assert read(tools=[ADD, SUB]).request.tools == (Tool("add", "Add.", {"type": "object"}), Tool("sub"))
 
 
 def test_strict_is_kept():
@@ -212,7 +211,11 @@ def test_penalties_and_biases_are_part_of_sampling():
         ),
         ({"tools": [ADD], "tool_choice": "sometimes"}, "tool_choice"),
         ({"tools": [ADD], "tool_choice": {"name": "nope"}}, "tool_choice"),
-        ({"tools": [ADD], "tool_choice": {"type": "custom"}}, "tool_choice.type"),
+        ({"tools": [ADD], "tool_choice": {"type": "custom"}}, "tool_choice.name"),
+        ({"tools": [ADD], "tool_choice": {"type": "web_search"}}, "tool_choice.type"),
+        ({"tools": [ADD, {"type": "web_search"}]}, "tools.1.type"),
+        ({"tools": [{"type": "namespace", "name": "x", "tools": []}]}, "tools.0.type"),
+        ({"tools": [{"type": "anything", "function": {"name": "add"}}]}, "tools.0.type"),
         ({"tools": [ADD], "tool_choice": 5}, "tool_choice"),
         ({"temperature": "hot"}, "temperature"),
         ({"temperature": -1}, "temperature"),

@@ -114,11 +114,13 @@ def test_what_other_servers_tools_left_behind_is_skipped():
 
 
 @pytest.mark.req("R17")
-def test_unknown_kinds_of_tools_are_skipped_and_namespaces_are_flattened():
+def test_namespaces_are_flattened():
     space = {"type": "namespace", "name": "crm", "description": "", "tools": [SUB, {"type": "custom", "name": "x"}]}
-    request = read(tools=[ADD, space, {"type": "web_search"}, {"type": "custom", "name": "patch"}, {"type": "shell"}])
-    assert request.request.tools == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("crm__sub"))
-    assert request.namespaces == {"crm__sub": ("crm", "sub")}
+    request = read(tools=[ADD, space])
+    add, sub, custom = request.request.tools
+    assert (add, sub) == (Tool("add", "Add.", {"type": "object"}, strict=True), Tool("crm__sub"))
+    assert (custom.name, custom.kind) == ("crm__x", "custom")
+    assert request.namespaces == {"crm__sub": ("crm", "sub"), "crm__x": ("crm", "x")}
     assert [tool["type"] for tool in request.repeated["tools"]] == ["function", "namespace"]
     (message,) = messages(call("1", "sub", namespace="crm"))
     assert message.calls[0].name == "crm__sub"
@@ -178,13 +180,16 @@ def test_what_clients_really_send_is_read():
             {"type": "message", "role": "developer", "content": [{"type": "input_text", "text": "rules"}]},
             {"type": "message", "role": "user", "content": [{"type": "input_text", "text": "hi"}]},
         ],
-        "tools": [ADD, {"type": "web_search"}, {"type": "namespace", "name": "n", "tools": [SUB]}], "parallel_tool_calls": False,
+        "tools": [ADD, {"type": "web_search", "external_web_access": False}, {"type": "namespace", "name": "n", "tools": [SUB]}],
+        "parallel_tool_calls": False,
         "include": ["reasoning.encrypted_content"], "reasoning": {"effort": "medium", "summary": "auto"},
         "prompt_cache_key": "k", "text": {"verbosity": "low"}, "client_metadata": {"x": "y"}, "service_tier": "auto",
     }  # fmt: skip
     request = read_request(codex)
     assert [message.role for message in request.request.messages] == ["system", "system", "user"]
     assert (request.stream, request.store, request.request.parallel, request.request.thinking) == (True, False, False, True)
+    assert [tool.name for tool in request.request.tools] == ["add", "n__sub"]
+    assert request.notices == ("the tool web_search was left out: it runs at OpenAI only",)
 
 
 # What is refused
@@ -200,7 +205,18 @@ def test_what_clients_really_send_is_read():
         ({"input": [{"role": "robot", "content": ""}]}, "input.0.role"),
         ({"input": [{"role": "tool", "content": ""}]}, "input.0.role"),
         ({"input": [{"role": "user", "content": [{"type": "input_image"}]}]}, "input.0.content.0.image_url"),
-        ({"input": [{"type": "computer_call"}]}, "input.0.type"),
+        ({"input": [{"type": "code_interpreter_call"}]}, "input.0.type"),
+        ({"input": [{"type": "computer_call"}]}, "input.0.id"),
+        ({"input": [{"type": "shell_call", "call_id": "1"}]}, "input.0.action"),
+        ({"input": [{"type": "custom_tool_call", "call_id": "1", "input": "a"}]}, "input.0.name"),
+        ({"input": [{"type": "custom_tool_call_output", "call_id": "1", "output": "a"}]}, "input.0.call_id"),
+        ({"tools": [ADD, {"type": "web_search"}]}, "tools.1.type"),
+        ({"tools": [{"type": "anything"}]}, "tools.0.type"),
+        (
+            {"tools": [{"type": "namespace", "name": "n", "tools": [{"type": "code_interpreter", "name": "c"}]}]},
+            "tools.0.tools.0.type",
+        ),
+        ({"tools": [{"type": "shell", "environment": {"type": "container_auto"}}]}, "tools.0.environment.type"),
         ({"input": [{"type": "function_call", "name": "a"}]}, "input.0.id"),
         ({"input": [{"type": "function_call_output", "output": "a"}]}, "input.0.call_id"),
         ({"input": [{"type": "item_reference", "id": "nope"}]}, "input.0.id"),

@@ -26,6 +26,7 @@ from callsmith.server.http.streams import (
 from callsmith.server.service import Service
 from callsmith.server.tools.one_answer import AnswerEvent
 from callsmith.wire.extensions import TOOL_EVENTS, AnswerExtensions, ToolOptions, read_extensions
+from callsmith.wire.kinds import kinds_of
 from callsmith.wire.model_list import QUERY, write_codex_models
 from callsmith.wire.openai.chat import ChatRequest, read_request
 from callsmith.wire.openai.chat_events import ChatHeading, ChoicesWriter, ChunkWriter, write_choices, write_response
@@ -46,7 +47,13 @@ def routes(service: Service) -> list[Route]:
         options, session = read_extensions(body)
         model_request = chat.request.in_session(session)
         heading = ChatHeading(
-            f"chatcmpl-{uuid4().hex}", chat.model, int(time.time()), chat.include_usage, chat.legacy, chat.shows_thoughts
+            f"chatcmpl-{uuid4().hex}",
+            chat.model,
+            int(time.time()),
+            chat.include_usage,
+            chat.legacy,
+            chat.shows_thoughts,
+            kinds_of(model_request.tools),
         )
         extensions = AnswerExtensions(options.shows_events)
         if chat.n > 1:

@@ -3,8 +3,8 @@
     {"model": "qwen", "max_tokens": 1024, "system": "Be brief.", "messages": [{"role": "user", "content": "Hi"}],
      "tools": [{"name": "add", "input_schema": {…}}], "tool_choice": {"type": "auto"}}
 
-Lenient: unknown fields and the vendor's own kinds of tools are skipped, null is absence. Not lenient: what would change the
-answer and is not supported is refused by name, never ignored. Three things are ignored, because
+Lenient: unknown fields are skipped, null is absence. Not lenient: what would change the answer and is not supported is refused by
+name, never ignored, and so are kinds of tools that only their vendor runs. Three things are ignored, because
 clients always send them: a budget for thinking, an effort, and context management. Fields of our own: `min_p`, `seed`,
 `tool_choice_policy` and `call_bias`, as in chat completions, and those that `extensions` reads.
 
@@ -53,8 +53,7 @@ class MessagesRequest:
 
 @declare.reuse
 def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
-    custom = (entry for entry in fields.objects(key) if (entry.text("type") or "custom") == "custom")
-    return read_tools(custom, _SCHEMA, searches=bool(read_search_tool(fields)))
+    return read_tools(fields.objects(key), _SCHEMA, api="messages", searches=bool(read_search_tool(fields)))
 
 
 class CustomToolFields(ToolFields, component="CustomTool"):

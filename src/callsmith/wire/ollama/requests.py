@@ -15,20 +15,16 @@ from typing import ClassVar, cast
 
 from callsmith.core.schema import check_schema
 from callsmith.core.types.quantities import parse_duration
-from callsmith.core.values import Call, Choice, Json, Message, Output, Request, Role, Sampling
+from callsmith.core.values import Call, Choice, Json, Message, Output, Request, Role, Sampling, Tool
 from callsmith.wire import declare
 from callsmith.wire.calls import read_arguments
 from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.images import check_role, read_image_data, write_image_data
-from callsmith.wire.openai.chat import (
-    read_choice,
-    read_functions,
-    write_choice,
-)
+from callsmith.wire.openai.chat import read_choice, write_choice
 from callsmith.wire.sampling import LogprobFields, SamplingFields, stop_texts, token_limit, write_sampling, write_wanted
-from callsmith.wire.tools import write_function
+from callsmith.wire.tools import read_tools, write_function
 
 _LOADING = "how a model is loaded was decided when the server began"
 _MIROSTAT = "it belongs to mirostat, which is refused"
@@ -208,13 +204,18 @@ class OllamaAnswerFields(declare.ModelFields, LogprobFields, ExtensionFields):
         return OllamaRequest(self.model or "", request, self.stream is not False, stays, self.keep_alive)
 
 
+@declare.reuse
+def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
+    return read_tools(fields.objects(key), "parameters", api="ollama")
+
+
 class OllamaChatFields(OllamaAnswerFields, ChoiceFields, component="OllamaChatRequest"):
     """A chat to be continued."""
 
     messages = declare.Field(
         OllamaMessageFields, _read_messages, "Without any, the model is loaded, or with keep_alive 0 unloaded.", is_array=True
     )
-    tools = declare.Field("ChatTool[]", read_functions)
+    tools = declare.Field("OllamaTool[]", _read_tools)
     tool_choice = declare.Field("ToolChoice", read_choice)
     parallel_tool_calls = declare.flag()
 

@@ -3,12 +3,13 @@
     {"model": "qwen", "messages": [{"role": "user", "content": "Hi"}],
      "tools": [{"type": "function", "function": {"name": "add", "parameters": {…}}}], "tool_choice": "auto"}
 
-Lenient: unknown fields and unknown tool types are skipped, older and flat spellings understood, null is absence. Not lenient:
-what would change the answer and is not supported is refused by name, never ignored. A field of our own: `tool_choice_policy`
+Lenient: unknown fields are skipped, older and flat spellings understood, null is absence. Not lenient: what would change the
+answer and is not supported is refused by name, never ignored, kinds of tools too. A field of our own: `tool_choice_policy`
 ("auto", "required_first_hop", "required_always") says how a `tool_choice` of "auto" is treated. Another, `call_bias`: how
 much likelier calls are then, as log odds.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
@@ -27,6 +28,8 @@ from callsmith.wire.calls import read_arguments
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
+from callsmith.wire.kinds import NO_KINDS, find_named, kinds_of
+from callsmith.wire.kinds.custom import CUSTOM, INPUT, custom_call, read_input, write_definition
 from callsmith.wire.openai.output import OutputFields, write_output
 from callsmith.wire.sampling import (
     LogprobFields,
@@ -38,7 +41,7 @@ from callsmith.wire.sampling import (
     write_wanted,
 )
 from callsmith.wire.signed import NOTHING_SIGNED, Signed, add_details, signed_turn
-from callsmith.wire.tools import ToolFields, read_tools, write_function
+from callsmith.wire.tools import MCP, ToolFields, mcp_name, read_tools, write_function
 
 MAX_CHOICES = 16  # answers to one request
 
@@ -71,11 +74,8 @@ class ChatRequest:
 
 
 @declare.reuse
-def read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
-    """The tools that are functions, wrapped or flat."""
-    # The other kinds only their own vendor runs: web_search, namespace, …
-    known = (entry for entry in fields.objects(key) if (entry.text("type") or "function") == "function")
-    return read_tools((entry.object("function") or entry for entry in known), "parameters")
+def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
+    return read_tools(fields.objects(key), "parameters", api="chat")
 
 
 def read_choice(fields: Fields, key: str) -> Choice:
@@ -93,16 +93,28 @@ def read_choice(fields: Fields, key: str) -> Choice:
         return Choice(_MODES[choice_type])
     if choice_type == "allowed_tools":
         return _read_allowed(choice.object("allowed_tools") or choice)
-    if choice_type not in ("function", "tool"):
-        raise choice.error("type", f"{choice_type!r} is not supported")
-    return Choice.only((choice.object("function") or choice).required_text("name"))
+    return Choice.only(_read_chosen(choice))
+
+
+def _read_chosen(choice: Fields) -> str:
+    """The name of the tool that is chosen. Tools of MCP servers are chosen by their `mcp_name`, for their names here are not
+    known; tools of some kinds have no other name than that of the kind."""
+    chosen = choice.text("type") or "function"
+    if chosen == MCP:
+        return mcp_name(choice.required_text("server_label"), choice.text("name") or "*")
+    if chosen in ("function", "tool", CUSTOM):
+        return (choice.object(chosen) or choice).required_text("name")
+    kind = find_named(chosen)
+    if kind is None or not kind.name:
+        raise choice.error("type", f"{chosen!r} is not supported")
+    return kind.name
 
 
 def _read_allowed(fields: Fields) -> Choice:
     mode = fields.text("mode") or "auto"
     if mode not in _MODES:
         raise fields.error("mode", f"{mode!r} is neither auto nor required")
-    names = [(entry.object("function") or entry).required_text("name") for entry in fields.objects("tools")]
+    names = [_read_chosen(entry) for entry in fields.objects("tools")]
     if not names:
         raise fields.error("tools", "no tool is allowed; ask for tool_choice none instead")
     return Choice(_MODES[mode], tuple(names))
@@ -176,10 +188,13 @@ def read_message(fields: Fields, role: Role, key: str = "content", name: str = "
 
 
 def _read_call(fields: Fields, call_id: str) -> Call:
-    if (fields.text("type") or "function") != "function":
-        raise fields.error("type", f"calls of type {fields.text('type')!r} are not supported")
-    inner = fields.object("function") or fields
+    called = fields.text("type") or "function"
+    if called not in ("function", CUSTOM):
+        raise fields.error("type", f"calls of type {called!r} are not supported")
+    inner = fields.object(called) or fields
     name, value = inner.required_text("name"), inner.get("arguments")
+    if called == CUSTOM:
+        return custom_call(name, inner.text(INPUT) or "", call_id)
     if isinstance(value, dict):
         return Call(name, cast(dict[str, Json], value), call_id)
     text = inner.text("arguments") or ""
@@ -229,10 +244,10 @@ class ChatFields(
     """A chat to be continued. Fields that are not listed are passed over."""
 
     messages = declare.RequiredField("ChatMessage[]", _read_messages, minItems=1)
-    tools = declare.Field("ChatTool[]", read_functions)
+    tools = declare.Field("ChatTool[]", _read_tools)
     tool_choice = declare.Field("ToolChoice", read_choice)
     parallel_tool_calls = declare.flag()
-    functions = declare.Field("ChatTool[]", read_functions, "Deprecated: tools.")
+    functions = declare.Field("ChatTool[]", _read_tools, "Deprecated: tools.")
     function_call = declare.Field("ToolChoice", read_choice, "Deprecated: tool_choice.")
     max_completion_tokens = token_limit("As max_tokens.")
     max_tokens = token_limit()
@@ -311,14 +326,14 @@ def _read_prefill(fields: ChatFields, last: Message) -> bool:
 
 def write_request(chat: ChatRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
-    request = chat.request
-    wrapped = [write_function(tool) for tool in request.tools]
+    request, kinds = chat.request, kinds_of(chat.request.tools)
+    wrapped = [_write_tool(tool) for tool in request.tools]
     body: dict[str, Json] = {
         "model": chat.model,
-        "messages": [_write_message(message, signed) for message in request.messages],
+        "messages": [_write_message(message, signed, kinds) for message in request.messages],
         "functions": [item["function"] for item in wrapped] if chat.legacy else None,
         "tools": None if chat.legacy else wrapped or None,
-        "tool_choice": write_choice(request.choice),
+        "tool_choice": write_choice(request.choice, kinds),
         "parallel_tool_calls": None if chat.legacy else request.parallel,
         **write_sampling(request.sampling, "max_completion_tokens"),
         **write_wanted(request.sampling.logprobs),
@@ -336,17 +351,25 @@ def write_request(chat: ChatRequest, signed: Signed = NOTHING_SIGNED) -> dict[st
     return without_none(body)
 
 
-def write_choice(choice: Choice) -> Json:
-    """What `read_choice` reads back as this choice."""
+def _write_tool(tool: Tool) -> dict[str, Json]:
+    """A custom tool as such, and any other one as a function."""
+    if tool.kind != CUSTOM:
+        return write_function(tool)
+    return {"type": CUSTOM, CUSTOM: write_definition(tool, tool.name, nested=True)}
+
+
+def write_choice(choice: Choice, kinds: Mapping[str, str] = NO_KINDS) -> Json:
+    """What `read_choice` reads back as this choice. `kinds` are those of tools that are no functions."""
     if choice.mode == "none" or not choice.names:
         return None if choice == Choice() else choice.mode
-    tools = [{"type": "function", "function": {"name": name}} for name in choice.names]
+    types = [(name, CUSTOM if kinds.get(name) == CUSTOM else "function") for name in choice.names]
+    tools = [{"type": type, type: {"name": name}} for name, type in types]
     if choice.mode == "required" and len(tools) == 1:
         return tools[0]
     return {"type": "allowed_tools", "allowed_tools": {"mode": choice.mode, "tools": tools}}
 
 
-def _write_message(message: Message, signed: Signed) -> dict[str, Json]:
+def _write_message(message: Message, signed: Signed, kinds: Mapping[str, str]) -> dict[str, Json]:
     fields: dict[str, Json] = {"role": message.role, "content": write_chat_content(message)}
     if message.name:
         fields["name"] = message.name
@@ -356,11 +379,13 @@ def _write_message(message: Message, signed: Signed) -> dict[str, Json]:
         fields["reasoning_content"] = message.reasoning
     if message.calls:
         fields["content"] = message.content or None
-        fields["tool_calls"] = [write_call(call) for call in message.calls]
+        fields["tool_calls"] = [write_call(call, kinds.get(call.name, "")) for call in message.calls]
         if details := signed_turn(message, signed):
             return add_details(fields, details)
     return fields
 
 
-def write_call(call: Call) -> dict[str, Json]:
+def write_call(call: Call, kind: str = "") -> dict[str, Json]:
+    if kind == CUSTOM:
+        return {"id": call.id, "type": CUSTOM, CUSTOM: {"name": call.name, INPUT: read_input(call.text)}}
     return {"id": call.id, "type": "function", "function": {"name": call.name, "arguments": call.text}}

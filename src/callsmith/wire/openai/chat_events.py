@@ -5,13 +5,14 @@
     {"delta": {"tool_calls": [{"index": 0, "function": {"arguments": "{\\"a\\": 1}"}}]}}
     {"delta": {}, "finish_reason": "tool_calls"}
 
+A call of a custom tool has `custom` in place of `function`, and its text as `input` in place of `arguments`.
 Clients concatenate: an id or a name is sent once, indexes begin at 0 without gaps, calls come one after the other.
 The report on how far an answer was held to its schemas stands beside the choice that ends it.
 Not covered: interleaved calls are passed on interleaved; the reasons of repairs do not travel.
 """
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from callsmith.core.events import ModelEvent, Report, Stopped, StopReason, Text, Thought
@@ -20,6 +21,7 @@ from callsmith.wire.answers import AnswerReader, AnswerWriter
 from callsmith.wire.calls import CallWriter, arguments_text
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
+from callsmith.wire.kinds.custom import CUSTOM, INPUT, InputReader
 from callsmith.wire.openai.common import read_usage, write_usage
 from callsmith.wire.sampling import read_logprobs, write_logprobs
 from callsmith.wire.signed import SignedDetails
@@ -31,7 +33,7 @@ _READ_REASONS: dict[str, StopReason] = {"length": "length", "tool_calls": "calls
 
 @dataclass(frozen=True, slots=True)
 class ChatHeading:
-    """What every chunk of an answer repeats, and in which form the answer is wanted."""
+    """What every chunk of an answer repeats, in which form the answer is wanted, and the kinds of tools that are no functions."""
 
     id: str
     model: str
@@ -39,6 +41,7 @@ class ChatHeading:
     include_usage: bool = False
     legacy: bool = False
     shows_thoughts: bool = True
+    kinds: Mapping[str, str] = field(default_factory=dict[str, str])
 
     def around(self, object: str, choices: list[Json]) -> dict[str, Json]:
         """These choices, in a body of this kind."""
@@ -53,6 +56,7 @@ class ChunkWriter(CallWriter, AnswerWriter):
         self._heading = heading
         self._choice = choice
         self._numbers: dict[int, int] = {}  # on the wire, by the model's: calls that never started leave gaps there
+        self._inputs: dict[int, InputReader] = {}  # of calls of custom tools, by the model's numbers
 
     def pause(self) -> list[dict[str, Json]]:
         """Chunks of which the last is empty: a field of our own can be added to it."""
@@ -63,14 +67,24 @@ class ChunkWriter(CallWriter, AnswerWriter):
 
     def _start_call(self, index: int, name: str, id: str) -> list[dict[str, Json]]:
         number = self._numbers[index] = len(self._numbers)
-        identity = {"id": self._unique_id(id, f"call_{self._heading.id}_{self._choice}_{number}"), "type": "function"}
-        return self._call_chunks({"index": number, **identity, "function": {"name": name, "arguments": ""}})
+        unique_id = self._unique_id(id, f"call_{self._heading.id}_{self._choice}_{number}")
+        if self._heading.kinds.get(name) == CUSTOM:
+            self._inputs[index] = InputReader()
+            return self._call_chunks({"index": number, "id": unique_id, "type": CUSTOM, CUSTOM: {"name": name, INPUT: ""}})
+        function = {"name": name, "arguments": ""}
+        return self._call_chunks({"index": number, "id": unique_id, "type": "function", "function": function})
 
     def _write_arguments(self, index: int, text: str) -> list[dict[str, Json]]:
+        if index in self._inputs:
+            return self._write_input(index, self._inputs[index].feed(text))
         return self._call_chunks({"index": self._numbers[index], "function": {"arguments": text}})
 
     def _end_call(self, index: int, unreadable: str | None) -> list[dict[str, Json]]:
-        return []
+        reader = self._inputs.pop(index, None)
+        return [] if reader is None or unreadable is not None else self._write_input(index, reader.finish())
+
+    def _write_input(self, index: int, text: str) -> list[dict[str, Json]]:
+        return self._call_chunks({"index": self._numbers[index], CUSTOM: {INPUT: text}}) if text else []
 
     def _write_text(self, text: str, logprobs: Sequence[TokenLogprob] = ()) -> list[dict[str, Json]]:
         return [self._chunk({"content": text}, logprobs=logprobs)] if text else []
@@ -158,6 +172,8 @@ def _merge_chunks(chunks: Sequence[dict[str, Json]]) -> dict[str, Json]:
     for piece in (call for delta in deltas for call in delta.get("tool_calls", ())):
         if "id" in piece:
             calls.append({key: value for key, value in piece.items() if key != "index"})
+        elif CUSTOM in piece:
+            calls[piece["index"]][CUSTOM][INPUT] += piece[CUSTOM][INPUT]
         else:
             calls[piece["index"]]["function"]["arguments"] += piece["function"]["arguments"]
     functions = [delta["function_call"] for delta in deltas if "function_call" in delta]
@@ -213,18 +229,21 @@ class EventReader(AnswerReader):
         if text:
             events += [*self._calls.end_complete(), Text(text, logprobs)]
         for call in delta.objects("tool_calls"):
-            events += self._read_call(call.integer("index"), call.text("id") or "", call.object("function") or call)
+            events += self._read_call(call.integer("index"), call.text("id") or "", call)
             self._signed.add_call(call)
         if (deprecated := delta.object("function_call")) is not None:
             events += self._read_call(0, "", deprecated)
         return events
 
-    def _read_call(self, sent: int | None, call_id: str, function: Fields) -> list[ModelEvent]:
+    def _read_call(self, sent: int | None, call_id: str, call: Fields) -> list[ModelEvent]:
         events: list[ModelEvent] = []
-        name, (text, is_object) = function.text("name") or "", arguments_text(function.get("arguments"))
+        custom = call.object(CUSTOM)
+        function, argument = (call.object("function") or call, "arguments") if custom is None else (custom, INPUT)
+        name, (text, is_object) = function.text("name") or "", arguments_text(function.get(argument))
         key, repairs = self._key(sent, name, call_id)
         if key == self._calls.count:
-            events += [*self._calls.end_complete(), *self._calls.start(key, name, call_id, repairs)]
+            events += self._calls.end_complete()
+            events += self._calls.start(key, name, call_id, repairs, wrap_in=INPUT if custom else "")
         if is_object:
             self._calls.add_repair(key, "arguments-object")
         return [*events, *self._calls.add(key, text)]

@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 
 from callsmith.core.errors import UsageError
-from callsmith.core.values import Json, Usage
+from callsmith.core.values import Json, Sampling, Usage
 from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, describe_error
 from callsmith.wire.fields import Fields, make_usage, without_none
 from callsmith.wire.model_list import ListedModel
@@ -83,3 +83,25 @@ def read_usage(fields: Fields, input: str = "prompt", output: str = "completion"
         details.integer("cached_tokens") if details else 0,
         output_details.integer("reasoning_tokens") if output_details else 0,
     )
+
+
+def write_sampling(sampling: Sampling) -> dict[str, Json]:
+    """The sampling in effect: clients want numbers, and where a model does not say, it samples as its probabilities are."""
+    temperature, top_p = sampling.temperature, sampling.top_p
+    return {
+        "temperature": 1.0 if temperature is None else temperature,
+        "top_p": 1.0 if top_p is None else top_p,
+        "frequency_penalty": sampling.frequency_penalty or 0.0,
+        "presence_penalty": sampling.presence_penalty or 0.0,
+    }
+
+
+def write_response_usage(usage: Usage) -> dict[str, Json]:
+    """The same in Responses."""
+    return {
+        "input_tokens": usage.prompt,
+        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
+        "output_tokens": usage.completion,
+        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
+        "total_tokens": usage.prompt + usage.completion,
+    }

@@ -30,7 +30,11 @@ from callsmith.core.values import Call, Json, Message, Role
 from callsmith.wire.calls import arguments_text, read_arguments
 from callsmith.wire.fields import Fields
 from callsmith.wire.images import write_input
+from callsmith.wire.kinds import NO_KINDS
+from callsmith.wire.kinds.custom import CUSTOM
+from callsmith.wire.kinds.table import CALL_ITEMS
 from callsmith.wire.openai.chat import read_message
+from callsmith.wire.openai.kind_items import OUTPUT_ITEMS, output_call_id, read_kind_call, read_kind_output, write_call
 from callsmith.wire.openai.mcp import WITHOUT_STATUS
 from callsmith.wire.signed import NOTHING_SIGNED, Signed, signed_turn
 
@@ -57,6 +61,11 @@ _PREFIXES = {
     "compaction": "cmp",
     "tool_search_call": "tsc",
     "tool_search_output": "tso",
+    "custom_tool_call": "ctc",
+    "local_shell_call": "lsh",
+    "shell_call": "sh",
+    "apply_patch_call": "apc",
+    "computer_call": "cu",
 }
 
 
@@ -91,6 +100,7 @@ class _MessageBuilder:
         self._answer: list[Message] = []
         self._said, self._called_any = False, False  # whether the answer has text, and calls
         self._called: dict[str, str] = {}  # call id → tool name: outputs leave it out
+        self._same: dict[str, str] = {}  # id of the item of a call → call id: some outputs have that
 
     def add(self, item: Fields) -> None:
         match item_kind(item):
@@ -107,6 +117,11 @@ class _MessageBuilder:
                 call_id = item.required_text("call_id")
                 message = read_message(item, "tool", "output", self._called.get(call_id, ""))
                 self._append(replace(message, call_id=call_id))
+            case kind if kind in CALL_ITEMS:
+                self._kind_call(item)
+            case kind if kind in OUTPUT_ITEMS:
+                called = self._same.get(output_call_id(item.data), output_call_id(item.data))
+                self._append(replace(read_kind_output(item), call_id=called, name=self._called.get(called, "")))
             case kind if kind == COMPACTION:
                 if summary := read_compaction(item):
                     self._append(Message.assistant(f"Summary of the conversation so far:\n{summary}"))
@@ -116,6 +131,14 @@ class _MessageBuilder:
                 pass
             case kind:
                 raise item.error("type", f"items of type {kind!r} are not supported")
+
+    def _kind_call(self, item: Fields) -> None:
+        """A call of a tool that is no function."""
+        call_id = item.text("call_id") or item.required_text("id")
+        call = read_kind_call(item, call_id)
+        call = replace(call, name=flat_name(item.text("namespace"), call.name))
+        self._called[call_id], self._same[item.text("id") or ""] = call.name, call_id
+        self._add_to_answer(Message.assistant(calls=[call]))
 
     def _message(self, item: Fields) -> None:
         spelled = item.required_text("role")
@@ -151,21 +174,25 @@ class _MessageBuilder:
         self._answer, self._said, self._called_any = [], False, False
 
 
-def write_items(messages: Iterable[Message], signed: Signed = NOTHING_SIGNED) -> list[Json]:
-    """The items that `read_items` reads back as these messages, as long as no two answers follow each other."""
+def write_items(messages: Iterable[Message], signed: Signed = NOTHING_SIGNED, kinds: Mapping[str, str] = NO_KINDS) -> list[Json]:
+    """The items that `read_items` reads back as these messages, as long as no two answers follow each other. `kinds` are those of
+    tools that are no functions: calls of custom tools are written as such, those of others as functions'."""
     items: list[Json] = []
+    custom: set[str] = set()  # ids of calls
     for message in messages:
+        custom |= {call.id for call in message.calls if kinds.get(call.name) == CUSTOM}
         if whole := signed_turn(message, signed):
             items += whole
             continue
         if message.role == "tool":
-            items.append({"type": "function_call_output", "call_id": message.call_id, "output": write_input(message)})
+            output = "custom_tool_call_output" if message.call_id in custom else "function_call_output"
+            items.append({"type": output, "call_id": message.call_id, "output": write_input(message)})
             continue
         if message.reasoning:
             items.append({"type": "reasoning", "summary": [], "content": [REASONING_TEXT.write_part(message.reasoning)]})
         if message.content or message.images or not (message.reasoning or message.calls):
             items.append({"type": "message", "role": message.role, "content": write_input(message)})
-        items += [write_call_item(call.name, call.id, call.text) for call in message.calls]
+        items += [write_call(call, kinds.get(call.name, "")) for call in message.calls]
     return items
 
 
@@ -220,6 +247,8 @@ def stored_item(item: Mapping[str, Json], id: str) -> dict[str, Json]:
     """An item of a request as it is stored and listed: with an id, a type, a status, and its text in parts."""
     kind = item_kind(Fields(item))
     stored: dict[str, Json] = {**item, "id": id, "type": kind}
+    if kind in OUTPUT_ITEMS:
+        stored["call_id"] = output_call_id(item)
     if kind not in WITHOUT_STATUS and kind != COMPACTION:
         stored["status"] = item.get("status") or "completed"
     content = item.get("content")

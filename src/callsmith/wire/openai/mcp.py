@@ -18,14 +18,18 @@ from typing import Any, Literal, TypeAlias, cast
 from callsmith.core.approval import Approved, Decision, Denied, Policy, Rule, Verdict
 from callsmith.core.values import Json, Result, Tool
 from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.kinds.table import CALL_ITEMS
 from callsmith.wire.tools import MCP, mcp_name
 
 # Fields for a server that is reached from elsewhere. Those here have their secrets from the operator.
 _ELSEWHERE = ("connector_id", "tunnel_id", "headers", "authorization")
-_BY_MODEL = frozenset({"reasoning", "function_call", "mcp_call", "mcp_approval_request"})  # by a model
-_NOT_TEXT = frozenset({"function_call", "function_call_output"}) | {
-    f"mcp_{kind}" for kind in ("approval_request", "approval_response", "call", "list_tools")
-}
+_CALLS = frozenset({"function_call", *CALL_ITEMS})
+_BY_MODEL = _CALLS | {"reasoning", "mcp_call", "mcp_approval_request"}  # by a model
+_NOT_TEXT = (
+    _CALLS
+    | {f"{call}_output" for call in _CALLS}
+    | {f"mcp_{kind}" for kind in ("approval_request", "approval_response", "call", "list_tools")}
+)
 WITHOUT_STATUS = frozenset({"mcp_approval_request", "mcp_approval_response", "mcp_list_tools"})
 WAITING = "waiting: this call has not been run, for nobody has approved it yet"
 _LOST = "interrupted: it is not known what came of this call"

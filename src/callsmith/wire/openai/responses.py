@@ -4,9 +4,9 @@
      "tools": [{"type": "function", "name": "add", "parameters": {…}}], "tool_choice": "auto"}
 
 A request may refer to what is stored: `read_references` finds the references, `read_request` is given what they mean. As
-lenient and as strict as for chat completions: unknown fields and tools are skipped, what would change the answer and is not
-supported is refused by name. `top_k`, `min_p`, `seed`, `stop`, `structured_outputs`, `tool_choice_policy` and `call_bias` are
-understood as they are there. Of MCP servers those can be used that are configured where this is served (`openai/mcp.py`).
+lenient and as strict as for chat completions: unknown fields are skipped, what would change the answer and is not supported is
+refused by name, kinds of tools too. `top_k`, `min_p`, `seed`, `stop`, `structured_outputs`, `tool_choice_policy` and `call_bias`
+are understood as they are there. Of MCP servers those can be used that are configured where this is served (`openai/mcp.py`).
 """
 
 from collections.abc import Mapping, Sequence
@@ -17,9 +17,11 @@ from callsmith.core.values import Choice, Json, Message, Request, Tool
 from callsmith.wire import declare
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
+from callsmith.wire.kinds import is_left_out, kinds_of, note_left_out, type_of
+from callsmith.wire.kinds.custom import CUSTOM, write_definition
+from callsmith.wire.kinds.table import CALL_ITEMS
 from callsmith.wire.openai.chat import ThinkingFields, read_choice
 from callsmith.wire.openai.items import (
-    TOOL_SEARCH,
     flat_name,
     is_server_search,
     item_kind,
@@ -27,6 +29,7 @@ from callsmith.wire.openai.items import (
     read_items,
     write_items,
 )
+from callsmith.wire.openai.kind_items import OUTPUT_ITEMS, output_call_id
 from callsmith.wire.openai.mcp import (
     Decisions,
     McpServer,
@@ -38,7 +41,7 @@ from callsmith.wire.openai.mcp import (
 from callsmith.wire.openai.output import StructuredFields, read_text_format, write_text_output
 from callsmith.wire.sampling import SamplingFields, stop_texts, token_limit, top_logprobs, write_sampling
 from callsmith.wire.signed import NOTHING_SIGNED, Signed
-from callsmith.wire.tools import MCP, ToolFields, mcp_name, read_tools, split_mcp_name
+from callsmith.wire.tools import MCP, ToolFields, read_tools, split_mcp_name
 
 _LOGPROBS = "message.output_text.logprobs"
 
@@ -58,8 +61,6 @@ _REPEATED: Mapping[str, Json] = {
     "user": None,
 }
 
-_KNOWN = ("function", "namespace", MCP)  # kinds of tools
-
 Namespaces = Mapping[str, tuple[str, str]]  # a tool's flat name → the namespace it stands in, and its name there
 
 
@@ -77,7 +78,8 @@ class ResponsesRequest:
     """What was asked, of which model, and how the answer is wanted.
 
     `input` are the items the request itself brought, `repeated` the fields that its response repeats. `servers` are the MCP
-    servers it wants, `listed` those whose tools the conversation knows, `decisions` its answers on calls that wait.
+    servers it wants, `listed` those whose tools the conversation knows, `decisions` its answers on calls that wait. `notices` say
+    what was left out.
     """
 
     model: str
@@ -91,6 +93,7 @@ class ResponsesRequest:
     background: bool = False
     decisions: Decisions = field(default_factory=Decisions, compare=False)
     listed: frozenset[str] = field(default=frozenset(), compare=False)
+    notices: tuple[str, ...] = field(default=(), compare=False)
     input: tuple[Mapping[str, Json], ...] = field(default=(), compare=False)
     repeated: Mapping[str, Json] = field(default_factory=dict[str, Json], compare=False)
 
@@ -116,10 +119,13 @@ def _all_items(own: Sequence[Fields], earlier: Sequence[Json], known: Mapping[st
 
 def _check_outputs(own: Sequence[Fields], items: Sequence[Fields]) -> None:
     """Refuse an output of a call that the conversation does not have."""
-    calls = {item.text("call_id") or item.text("id") for item in items if item_kind(item) == "function_call"}
+    made = [item for item in items if item_kind(item) == "function_call" or item_kind(item) in CALL_ITEMS]
+    calls = {item.text("call_id") or item.text("id") for item in made} | {item.text("id") for item in made}
     for item in own:
         if item_kind(item) == "function_call_output" and item.required_text("call_id") not in calls:
             raise item.error("call_id", f"there is no call {item.text('call_id')!r} of which this is the output")
+        if item_kind(item) in OUTPUT_ITEMS and (id := output_call_id(item.data)) not in calls:
+            raise item.error("call_id", f"there is no call {id!r} of which this is the output")
 
 
 def _refers(item: Fields) -> bool:
@@ -130,37 +136,17 @@ def _refers(item: Fields) -> bool:
 def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
-    for entry in _known_tools(fields):
-        if _kind(entry) == MCP:
-            continue
-        if _kind(entry) == "function":
-            entries.append(entry.object("function") or entry)
+    for entry in fields.objects("tools"):
+        if type_of(entry, "responses") != "namespace":
+            entries.append(entry)
             continue
         space = entry.required_text("name")
         for inner in entry.objects("tools"):
-            if _kind(inner) == "function":
-                name = inner.required_text("name")
-                spaces[flat_name(space, name)] = (space, name)
-                entries.append(Fields({**inner.data, "name": flat_name(space, name)}, inner.path))
+            name = inner.required_text("name")
+            spaces[flat_name(space, name)] = (space, name)
+            entries.append(Fields({**inner.data, "name": flat_name(space, name)}, inner.path))
     searches = any(is_server_search(entry.data) for entry in fields.objects("tools"))
-    return read_tools(entries, "parameters", searches=searches), spaces
-
-
-def _known_tools(fields: Fields) -> list[Fields]:
-    # The other kinds only their own vendor runs: web_search, file_search, …
-    return [entry for entry in fields.objects("tools") if _kind(entry) in _KNOWN]
-
-
-def _kind(entry: Fields) -> str:
-    return entry.text("type") or "function"
-
-
-def _read_choice(fields: Fields, key: str) -> Choice:
-    """The choice. Tools of MCP servers are chosen by their `mcp_name`, since their names here are not known."""
-    choice = fields.required_object(key) if isinstance(fields.get(key), Mapping) else None
-    if choice is None or choice.get("type") != MCP:
-        return read_choice(fields, key)
-    return Choice.only(mcp_name(choice.required_text("server_label"), choice.text("name") or "*"))
+    return read_tools(entries, "parameters", api="responses", searches=searches), spaces
 
 
 class ResponsesToolFields(ToolFields, component="ResponsesFunction"):
@@ -188,7 +174,7 @@ class ResponsesFields(
     previous_response_id = declare.text("The response that this one goes on from.")
     conversation = declare.Field("string | {id: string}", _read_conversation, "The conversation that the response is added to.")
     tools = declare.Field("ResponsesTool[]", _read_tools)
-    tool_choice = declare.Field("ToolChoice", _read_choice)
+    tool_choice = declare.Field("ToolChoice", read_choice)
     parallel_tool_calls = declare.flag()
     max_tool_calls = declare.integer("How many of the server's tools may be called.", least=0)
     max_output_tokens = token_limit()
@@ -257,7 +243,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     fields = ResponsesFields.of(body, "")
     fields.refuse_unsupported()
     tools, spaces = fields.tools or ((), {})
-    servers = tuple(read_server(entry) for entry in _known_tools(fields) if _kind(entry) == MCP)
+    servers = tuple(read_server(entry) for entry in fields.objects("tools") if entry.get("type") == MCP)
     choice = fields.tool_choice or Choice()
     if tools and not servers:
         choice.among(tools)
@@ -292,6 +278,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
         servers=servers,
         decisions=decisions,
         listed=find_listed_servers(items),
+        notices=note_left_out(fields.objects("tools"), "responses"),
         input=tuple(item.data for item in own),
         repeated=_repeat(fields),
     )
@@ -306,7 +293,7 @@ def _repeat(fields: ResponsesFields) -> dict[str, Json]:
         "conversation": {"id": fields.conversation} if fields.conversation else None,
         "reasoning": {key: reasoning.get(key) if reasoning else None for key in ("effort", "summary")},
         "service_tier": "default",
-        "tools": [_repeat_tool(entry) for entry in fields.objects("tools") if _kind(entry) in (*_KNOWN, TOOL_SEARCH)],
+        "tools": [_repeat_tool(entry) for entry in fields.objects("tools") if not is_left_out(entry, "responses")],
         "top_logprobs": fields.top_logprobs or 0,
         "truncation": "disabled",
     }
@@ -314,7 +301,9 @@ def _repeat(fields: ResponsesFields) -> dict[str, Json]:
 
 def _repeat_tool(entry: Fields) -> dict[str, Json]:
     """A tool as a response repeats it: a function has all of its fields."""
-    if _kind(entry) != "function":
+    if (type := type_of(entry, "responses")) == CUSTOM:
+        return {"format": {"type": "text"}, **(entry.object(CUSTOM) or entry).data, "type": CUSTOM}
+    if type != "function":
         return dict(entry.data)
     function = entry.object("function") or entry
     sent = {key: value for key, value in function.data.items() if value is not None}
@@ -324,15 +313,16 @@ def _repeat_tool(entry: Fields) -> dict[str, Json]:
 def write_request(response_request: ResponsesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
     request = response_request.request
+    kinds = kinds_of(request.tools)
     body: dict[str, Json] = {
         "model": response_request.model,
-        "input": write_items(request.messages, signed),
+        "input": write_items(request.messages, signed, kinds),
         "tools": [
             *(_write_tool(tool, response_request.namespaces) for tool in request.tools),
             *map(write_server, response_request.servers),
         ]
         or None,
-        "tool_choice": _write_choice(request.choice),
+        "tool_choice": _write_choice(request.choice, kinds),
         "parallel_tool_calls": request.parallel,
         **write_sampling(request.sampling, "max_output_tokens"),
         "include": None if request.sampling.logprobs is None else [_LOGPROBS],
@@ -352,23 +342,25 @@ def write_request(response_request: ResponsesRequest, signed: Signed = NOTHING_S
 
 def _write_tool(tool: Tool, spaces: Namespaces) -> dict[str, Json]:
     space, name = spaces.get(tool.name, ("", tool.name))
-    function: dict[str, Json] = {"type": "function", "name": name, "parameters": dict(tool.parameters), "strict": tool.strict}
-    if tool.description:
-        function["description"] = tool.description
-    return {"type": "namespace", "name": space, "description": "", "tools": [function]} if space else function
+    definition: dict[str, Json] = {"type": "function", "name": name, "parameters": dict(tool.parameters), "strict": tool.strict}
+    if tool.kind == CUSTOM:
+        definition = {"type": CUSTOM, **write_definition(tool, name, nested=False)}
+    elif tool.description:
+        definition["description"] = tool.description
+    return {"type": "namespace", "name": space, "description": "", "tools": [definition]} if space else definition
 
 
-def _write_choice(choice: Choice) -> Json:
+def _write_choice(choice: Choice, kinds: Mapping[str, str]) -> Json:
     if choice.mode == "none" or not choice.names:
         return None if choice == Choice() else choice.mode
-    tools = [_write_named(name) for name in choice.names]
+    tools = [_write_named(name, CUSTOM if kinds.get(name) == CUSTOM else "function") for name in choice.names]
     if choice.mode == "required" and len(tools) == 1:
         return tools[0]
     return {"type": "allowed_tools", "mode": choice.mode, "tools": tools}
 
 
-def _write_named(name: str) -> dict[str, Any]:
+def _write_named(name: str, type: str) -> dict[str, Any]:
     label, own = split_mcp_name(name)
     if not label:
-        return {"type": "function", "name": name}
+        return {"type": type, "name": name}
     return {"type": MCP, "server_label": label, **({} if own == "*" else {"name": own})}

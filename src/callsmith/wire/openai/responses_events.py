@@ -7,6 +7,8 @@
         · response.output_item.done
     response.completed
 
+Calls of custom tools have response.custom_tool_call_input in place of response.function_call_arguments. Those of other kinds
+(a shell, a patch) are added when they are complete: half of their fields would be no item.
 In the background it begins with response.created · response.queued, and response.in_progress comes with the first of the answer.
 Clients hold servers to it: an item keeps its id and its place, whatever is added is done, no event is about an item before it is
 added, and events are numbered without gaps. The whole response is the one in the last event. Thoughts are
@@ -24,7 +26,9 @@ from callsmith.wire.calls import CallWriter, arguments_text
 from callsmith.wire.errors import PROMPT_TOO_LONG, Failure, sent_error
 from callsmith.wire.extensions import read_report, write_report
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.common import read_usage
+from callsmith.wire.kinds import find_named
+from callsmith.wire.kinds.custom import CUSTOM, INPUT, InputReader
+from callsmith.wire.openai.common import read_usage, write_response_usage, write_sampling
 from callsmith.wire.openai.items import (
     MESSAGE_TEXT,
     REASONING_SUMMARY,
@@ -34,6 +38,7 @@ from callsmith.wire.openai.items import (
     item_id,
     write_call_item,
 )
+from callsmith.wire.openai.kind_items import CUSTOM_ITEM, WaitingCall, write_custom_call
 from callsmith.wire.openai.responses import Namespaces
 from callsmith.wire.sampling import read_logprobs, write_logprobs
 
@@ -50,7 +55,8 @@ _ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 class ResponsesHeading:
     """What a response holds besides its answer; `repeated` are the fields of its request that it repeats.
 
-    `sampling` is the one in effect, `clock` the time in seconds since the epoch.
+    `sampling` is the one in effect, `clock` the time in seconds since the epoch. `kinds` are those of tools that are no
+    functions, by their names, and `notices` what a person should know.
     """
 
     id: str
@@ -60,6 +66,8 @@ class ResponsesHeading:
     namespaces: Namespaces = field(default_factory=dict[str, tuple[str, str]])
     sampling: Sampling = Sampling()
     clock: Callable[[], float] | None = None
+    kinds: Mapping[str, str] = field(default_factory=dict[str, str])
+    notices: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
@@ -82,6 +90,7 @@ class OpenItem:
     kind: TextKind = MESSAGE_TEXT
     pieces: list[str] = field(default_factory=list[str])
     logprobs: list[Json] = field(default_factory=list[Json])
+    input: InputReader | None = None  # of a custom tool's call
 
     @property
     def at(self) -> dict[str, Json]:
@@ -98,6 +107,7 @@ class EventWriter(CallWriter, AnswerWriter):
         self._output: list[dict[str, Json]] = []
         self._open_text: OpenItem | None = None  # the message or the reasoning being written
         self._open_calls: dict[int, OpenItem] = {}
+        self._waiting_calls: dict[int, WaitingCall] = {}
         self._status: Status = "in_progress"
         self._end: dict[str, Json] = {}
 
@@ -142,7 +152,7 @@ class EventWriter(CallWriter, AnswerWriter):
             "output": list(self._output),
             "usage": None,
             **self._heading.repeated,
-            **_write_sampling(self._heading.sampling),
+            **write_sampling(self._heading.sampling),
             **self._end,
         }
 
@@ -187,22 +197,51 @@ class EventWriter(CallWriter, AnswerWriter):
         return self._write_piece(REASONING_SUMMARY if self._heading.wants_summary else REASONING_TEXT, text)
 
     def _start_call(self, index: int, name: str, id: str) -> list[StreamEvent]:
+        unique_id = self._unique_id(id, f"{id or 'call'}_{self._heading.key}_{len(self._used_ids)}")
+        type = self._heading.kinds.get(name, "")
+        kind = find_named(type) if type and type != CUSTOM else None
+        if kind is not None and kind.item:
+            self._waiting_calls[index] = WaitingCall(kind, unique_id)
+            return []
         sent = self._end_text("completed")
-        otherwise = f"{id or 'call'}_{self._heading.key}_{len(self._used_ids)}"
         space, own = self._heading.namespaces.get(name, ("", name))
-        item = write_call_item(own, self._unique_id(id, otherwise), "") | ({"namespace": space} if space else {})
-        self._open_calls[index] = self._add({**item, "status": "in_progress"})
-        return [*sent, self._on_added(self._open_calls[index])]
+        item = write_custom_call(own, unique_id, "") if type == CUSTOM else write_call_item(own, unique_id, "")
+        call = self._open_calls[index] = self._add({**item, **({"namespace": space} if space else {}), "status": "in_progress"})
+        call.input = InputReader() if type == CUSTOM else None
+        return [*sent, self._on_added(call)]
 
     def _write_arguments(self, index: int, text: str) -> list[StreamEvent]:
+        if index in self._waiting_calls:
+            self._waiting_calls[index].pieces.append(text)
+            return []
         call = self._open_calls[index]
+        if call.input is not None:
+            return self._write_input(call, call.input.feed(text))
         call.pieces.append(text)
         return [self._event("response.function_call_arguments.delta", **call.at, delta=text)]
 
+    def _write_input(self, call: OpenItem, text: str) -> list[StreamEvent]:
+        return [self._event("response.custom_tool_call_input.delta", **call.at, delta=text)] if text else []
+
     def _end_call(self, index: int, unreadable: str | None) -> list[StreamEvent]:
-        return self._call_done(self._open_calls.pop(index), "completed" if unreadable is None else "incomplete")
+        if index in self._waiting_calls:
+            return self._end_waiting(self._waiting_calls.pop(index))
+        call = self._open_calls.pop(index)
+        rest = self._write_input(call, call.input.finish()) if call.input is not None and unreadable is None else []
+        return [*rest, *self._call_done(call, "completed" if unreadable is None else "incomplete")]
+
+    def _end_waiting(self, call: WaitingCall) -> list[StreamEvent]:
+        """The item of a call that is complete; what has come of any other is text, so that nobody runs it."""
+        item = call.write_item()
+        if item is None:
+            return self._write_text(call.text)
+        sent, added = self._end_text("completed"), self._add({**item, "status": "in_progress"})
+        return [*sent, self._on_added(added), self._done(added, status="completed")]
 
     def _call_done(self, call: OpenItem, status: Status) -> list[StreamEvent]:
+        if call.input is not None:
+            done = self._event("response.custom_tool_call_input.done", **call.at, input=call.input.given)
+            return [done, self._done(call, input=call.input.given, status=status)]
         text, name = "".join(call.pieces), call.item["name"]
         done = self._event("response.function_call_arguments.done", **call.at, name=name, arguments=text)
         return [done, self._done(call, arguments=text, status=status)]
@@ -211,8 +250,8 @@ class EventWriter(CallWriter, AnswerWriter):
         cut = event.reason == "length"
         self._end = {
             "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
-            "usage": write_usage(event.usage),
-            **write_report(event.report),
+            "usage": write_response_usage(event.usage),
+            **write_report(event.report + Report(notices=self._heading.notices)),
         }
         if cut:
             return self._end_response("incomplete", "incomplete")
@@ -221,7 +260,8 @@ class EventWriter(CallWriter, AnswerWriter):
 
     def _end_response(self, status: Status, text_status: Status) -> list[StreamEvent]:
         self.ended = True
-        sent = self._end_text(text_status)
+        sent = [event for call in self._waiting_calls.values() for event in self._write_text(call.text)]
+        sent += self._end_text(text_status)
         for call in self._open_calls.values():
             sent += self._call_done(call, "incomplete")
         self._status = status
@@ -252,27 +292,6 @@ def write_response(events: Iterable[ModelEvent], heading: ResponsesHeading) -> d
     return writer.response()
 
 
-def _write_sampling(sampling: Sampling) -> dict[str, Json]:
-    """The sampling in effect: clients want numbers, and where a model does not say, it samples as its probabilities are."""
-    temperature, top_p = sampling.temperature, sampling.top_p
-    return {
-        "temperature": 1.0 if temperature is None else temperature,
-        "top_p": 1.0 if top_p is None else top_p,
-        "frequency_penalty": sampling.frequency_penalty or 0.0,
-        "presence_penalty": sampling.presence_penalty or 0.0,
-    }
-
-
-def write_usage(usage: Usage) -> dict[str, Json]:
-    return {
-        "input_tokens": usage.prompt,
-        "input_tokens_details": {"cached_tokens": usage.cached, "cache_write_tokens": 0},
-        "output_tokens": usage.completion,
-        "output_tokens_details": {"reasoning_tokens": usage.reasoning},
-        "total_tokens": usage.prompt + usage.completion,
-    }
-
-
 class EventReader(AnswerReader):
     """The stream's events to ours, or a whole response."""
 
@@ -297,7 +316,7 @@ class EventReader(AnswerReader):
                 return self._text(place, Text(fields.text("delta") or "", read_logprobs(fields, "logprobs")))
             case "response.reasoning_text.delta" | "response.reasoning_summary_text.delta":
                 return self._text(place, Thought(fields.text("delta") or ""))
-            case "response.function_call_arguments.delta":
+            case "response.function_call_arguments.delta" | "response.custom_tool_call_input.delta":
                 return self._calls.add(place, fields.text("delta") or "")
             case "response.output_item.done":
                 return self._done(place, fields.required_object("item"))
@@ -314,10 +333,10 @@ class EventReader(AnswerReader):
 
     def _on_added(self, place: int, item: Fields) -> list[ModelEvent]:
         self._added_items.add(place)
-        if item.text("type") != "function_call":
+        if item.text("type") not in ("function_call", CUSTOM_ITEM):
             return []
         name, id = flat_name(item.text("namespace"), item.required_text("name")), item.text("call_id") or ""
-        return self._calls.start(place, name, id)
+        return self._calls.start(place, name, id, wrap_in=INPUT if item.text("type") == CUSTOM_ITEM else "")
 
     def _text(self, place: int, event: Text | Thought) -> list[ModelEvent]:
         self._streamed.add(place)
@@ -333,6 +352,8 @@ class EventReader(AnswerReader):
             if is_object:
                 self._calls.add_repair(place, "arguments-object")
             return [*begun, *self._calls.end(place, whole)]
+        if kind == CUSTOM_ITEM:
+            return [*begun, *self._calls.end(place, item.text(INPUT) or "")]
         if kind == "reasoning" and item.get("encrypted_content"):
             self._is_signed = True
         if place in self._streamed or kind not in ("message", "reasoning"):

@@ -31,8 +31,14 @@ type AnthropicTool =
         tools: partial {name!: string, input_schema: object}[]
     }
     | partial {
-        type!: string  // tool_search_tool_bm25_…, tool_search_tool_regex_…; other kinds are passed over
+        type!: "tool_search_tool_bm25" | "tool_search_tool_regex" | "tool_search_tool_bm25_20251119"
+            | "tool_search_tool_regex_20251119"
         name: string
+    }
+    | partial {  // A tool that the client runs; those that only their vendor runs are refused.
+        type!: "bash_20241022" | "bash_20250124" | "text_editor_20241022" | "text_editor_20250124" | "text_editor_20250429"
+            | "text_editor_20250728" | "memory_20250818" | "computer_20241022" | "computer_20250124" | "computer_20251124"
+        name: string, display_width_px: integer, display_height_px: integer, max_characters: integer, defer_loading: boolean
     }
 type AnthropicThinking = partial {  // Whether the model is to reason.
     type!: "enabled" | "adaptive" | "between_tools" | "disabled"

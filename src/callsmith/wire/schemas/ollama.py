@@ -6,6 +6,7 @@ from callsmith.wire.schemas import Operation
 TITLE = "Ollama"
 REQUESTS = (OllamaChatFields, OllamaGenerateFields, OllamaShowFields)
 TYPES = """
+type OllamaTool = partial {type: "function", function!: Function} | FlatFunction
 type _End = {
     done_reason?: "stop" | "length" | "load" | "unload"
     total_duration?: integer  // Nanoseconds.

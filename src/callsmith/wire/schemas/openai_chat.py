@@ -20,8 +20,9 @@ type ChatMessage = partial {
     name: string
     tool_call_id: string  // Of a tool's message: the call that it answers.
     tool_calls: partial {
-        id: string, type: "function", name: string, arguments: _Arguments
+        id: string, type: "function" | "custom", name: string, arguments: _Arguments, input: string
         function: partial {name!: string, arguments: _Arguments}
+        custom: partial {name!: string, input: string}
     }[]
     function_call: partial {type: string, function: object, name!: string, arguments: _Arguments}  // Deprecated.
     reasoning_content: string
@@ -37,7 +38,9 @@ type _Reason = "stop" | "length" | "tool_calls" | "function_call"
 type _Function = {name: string, arguments: string}
 type _Message = {
     role: "assistant", content: string | null, refusal: null, reasoning_content?: string, reasoning?: string
-    tool_calls?: {id: string, type: "function", function: _Function}[]
+    tool_calls?: (
+        {id: string, type: "function", function: _Function} | {id: string, type: "custom", custom: {name: string, input: string}}
+    )[]
     function_call?: _Function
 }
 type ChatCompletion = {
@@ -50,7 +53,10 @@ type ChatCompletion = {
 type _Delta = {
     role?: "assistant", content?: string, reasoning_content?: string, reasoning?: string
     function_call?: {name?: string, arguments: string}
-    tool_calls?: {index: integer, id?: string, type?: "function", function: {name?: string, arguments: string}}[]
+    tool_calls?: {
+        index: integer, id?: string, type?: "function" | "custom"
+        function?: {name?: string, arguments: string}, custom?: {name?: string, input: string}
+    }[]
 }
 type ChatChunk = {
     ..._Heading

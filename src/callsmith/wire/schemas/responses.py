@@ -22,8 +22,12 @@ type ResponsesTool =
         authorization: ""  // Refused: the operator sets it.
     }
     | partial {type!: "tool_search", execution: "server" | "client"}
-    | {  // A tool that only its own vendor runs: it is passed over.
-        type: string
+    | partial {type!: "custom", name: string, description: string, format: CustomFormat, custom: object}
+    | {type: "local_shell" | "apply_patch" | "computer"}
+    | partial {type!: "shell", environment: partial {type: "local", skills: object[]}}
+    | partial {type!: "computer_use_preview", display_width: integer, display_height: integer, environment: string}
+    | {  // Left out with a notice; other tools that only their vendor runs are refused.
+        type: "web_search" | "web_search_2025_08_26", external_web_access: false
     }
 type TextFormat = partial {
     type!: "text" | "json_object" | "json_schema"
@@ -35,9 +39,12 @@ type _Parts = string | (string | object)[]
 type InputItem = partial {  // An item of a conversation: what a response has as output is welcome as input.
     type: "message" | "reasoning" | "function_call" | "function_call_output" | "item_reference" | "compaction" | "mcp_call"
         | "mcp_list_tools" | "mcp_approval_request" | "mcp_approval_response" | "tool_search_call" | "tool_search_output"
-        | "file_search_call" | "web_search_call"
+        | "file_search_call" | "web_search_call" | "custom_tool_call" | "custom_tool_call_output" | "local_shell_call"
+        | "local_shell_call_output" | "shell_call" | "shell_call_output" | "apply_patch_call" | "apply_patch_call_output"
+        | "computer_call" | "computer_call_output"
     id: string, role: "system" | "developer" | "user" | "assistant", content: _Parts, summary: object[], status: string
-    call_id: string, name: string, namespace: string, arguments: string | object, output: _Parts, error: any
+    call_id: string, name: string, namespace: string, arguments: string | object, output: _Parts | object, error: any
+    input: string, action: object, actions: object[], operation: object
     server_label: string, approval_request_id: string, approve: boolean, reason: string
     execution: string, tools: object[], encrypted_content: string
 }
@@ -52,6 +59,13 @@ type OutputItem =
     | {type: "message", id: string, role: "assistant", content: _Part[], status: _Status}
     | {type: "reasoning", id: string, summary: _Part[], content?: _Part[], status?: _Status}
     | {type: "function_call", id: string, call_id: string, name: string, namespace?: string, arguments: string, status: _Status}
+    | {type: "custom_tool_call", id: string, call_id: string, name: string, namespace?: string, input: string, status: _Status}
+    | {type: "local_shell_call" | "shell_call", id: string, call_id: string, action: object, status: _Status}
+    | {type: "apply_patch_call", id: string, call_id: string, operation: object, status: _Status}
+    | {
+        type: "computer_call", id: string, call_id: string, action?: object, actions?: object[]
+        pending_safety_checks: object[], status: _Status
+    }
     | {
         type: "mcp_call", ..._McpCall, approval_request_id: string | null
         output: string | null, error: object | null, status: _Status
@@ -80,6 +94,7 @@ type ResponseEvent = {
     type: string  // response.created, response.output_text.delta, … response.completed
     sequence_number: integer, response?: Response, item?: OutputItem, part?: _Part, item_id?: string, output_index?: integer
     content_index?: integer, summary_index?: integer, delta?: string, text?: string, name?: string, arguments?: string
+    input?: string  // Of a custom tool's call.
     logprobs?: TokenLogprob[]
 } | Error  // An event of a stream; the last one has the whole response.
 type _Page = {object: "list", first_id: string | null, last_id: string | null, has_more: boolean}

@@ -13,22 +13,32 @@ type Error = {  // An error in OpenAI's shape.
     }
     request_id?: string
 }
+type CustomFormat = partial {
+    type: "text" | "grammar"
+    syntax: "lark" | "regex"  // With grammar.
+    definition: string  // The grammar.
+    grammar: partial {syntax!: "lark" | "regex", definition!: string}  // In place of the two.
+}
+type _Custom = partial {name!: string, description: string, format: CustomFormat}
 type ChatTool =
-    | partial {type: string, function!: Function}  // The type is function; other kinds are passed over.
+    | partial {type: "function", function!: Function}
     | FlatFunction
-    | {  // A tool that only its own vendor runs: it is passed over.
-        type: string
-    }
+    | partial {type!: "custom", custom!: _Custom}
+    | partial {type!: "custom", name!: string, description: string, format: CustomFormat}  // One whose calls are a text.
 type _Mode = "auto" | "required" | "none" | "any"
 type ToolChoice = _Mode | partial {
-    type: "function" | "tool" | "auto" | "none" | "required" | "any" | "allowed_tools" | "mcp"
+    type: "function" | "tool" | "custom" | "auto" | "none" | "required" | "any" | "allowed_tools" | "mcp"
+        | "shell" | "local_shell" | "apply_patch" | "computer" | "computer_use_preview"
     function: {name: string}
+    custom: {name: string}
     name: string
     specific: string  // The name of the tool, in another spelling.
     allowed_tools: AllowedTools, mode: _Mode, tools: object[]
     server_label: string  // Of an MCP server, with the type mcp.
 }  // Which tools may or must be called.
-type AllowedTools = partial {mode: _Mode, tools!: partial {type: string, function: {name: string}, name: string}[]}
+type AllowedTools = partial {mode: _Mode, tools!: partial {
+    type: string, function: {name: string}, custom: {name: string}, name: string, server_label: string
+}[]}
 type ResponseFormat = partial {
     type!: "text" | "json_object" | "json_schema"
     json_schema: partial {name: string, schema!: object | string, strict: boolean, as_written: boolean, description: string}

@@ -18,6 +18,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling
+from callsmith.wire.kinds.custom import as_function, grammar_of
 
 Switch: TypeAlias = Literal["", "template", "effort", "reasoning", "thinking"]
 History: TypeAlias = Literal["", "reasoning_content", "reasoning", "signed"]
@@ -39,13 +40,14 @@ class Quirks:
     that it writes as text are read. `streams`: whether it can be asked for streams. `grammar` names the server whose fields
     for grammars it takes. `session`: whether it takes the id of the conversation, as `session_id`. Names of tools are made of
     `name_characters`, as in a character class; `ids` is the pattern of ids of calls, of which a new one has `id_length` letters
-    and digits.
+    and digits. `kinds` are those of tools that it takes as such; tools of other kinds are sent as functions.
     """
 
     tools: bool = True
     choices: tuple[ChoiceKind, ...] = get_args(ChoiceKind)
     parallel: bool = True
     strict: bool = True
+    kinds: tuple[str, ...] = ()
     sampling: tuple[str, ...] = SAMPLING
     limit: str = "max_tokens"
     outputs: tuple[Kind, ...] = get_args(Kind)
@@ -141,6 +143,8 @@ def fit_request(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, .
         request = replace(request, call_bias=None)
     if request.parallel is not None and not quirks.parallel:
         request = replace(request, parallel=None)
+    request, dropped = _fit_kinds(request, quirks)
+    left_out = (*left_out, *dropped)
     if not quirks.strict and any(tool.strict for tool in request.tools):
         request = replace(request, tools=tuple(replace(tool, strict=False) for tool in request.tools))
     if request.thinking and request.choice.mode == "required" and not quirks.thinks_when_forced:
@@ -160,6 +164,17 @@ def _fit_sampling(request: Request, quirks: Quirks) -> tuple[Request, tuple[str,
         raise UsageError("logprobs: this model's API does not give log probabilities", field="logprobs")
     sampling = replace(requested, **{name: getattr(free, name) for name in unsupported})
     return replace(request, sampling=sampling), tuple(f"{name}: this API does not take it" for name in unsupported)
+
+
+def _fit_kinds(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ...]]:
+    """The request with functions in place of tools of kinds that the API does not take. A grammar is told in words then."""
+    foreign = [tool for tool in request.tools if tool.kind and tool.kind not in quirks.kinds]
+    if not foreign:
+        return request, ()
+    functions = {tool.name: as_function(tool) for tool in foreign}
+    tools = tuple(functions.get(tool.name, tool) for tool in request.tools)
+    grammars = (f"the grammar of {tool.name}: this API does not take it" for tool in foreign if grammar_of(tool))
+    return replace(request, tools=tools), tuple(grammars)
 
 
 def _fit_choice(request: Request, quirks: Quirks) -> Request:

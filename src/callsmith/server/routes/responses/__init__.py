@@ -26,10 +26,10 @@ from callsmith.server.routes.responses.dialect import ReadRequest, ResponsesDial
 from callsmith.server.service import Service
 from callsmith.server.tools.planner import ToolPlanner
 from callsmith.wire.fields import Fields
-from callsmith.wire.openai.common import write_error, write_failure
+from callsmith.wire.openai.common import write_error, write_failure, write_response_usage
 from callsmith.wire.openai.items import COMPACTION, SUMMARISE, item_id, item_kind, stored_item, write_compaction
 from callsmith.wire.openai.responses import CompactFields
-from callsmith.wire.openai.responses_events import OPEN_STATUSES, write_usage
+from callsmith.wire.openai.responses_events import OPEN_STATUSES
 
 PATH = "/v1/responses"
 DIALECT = Dialect(partial(write_error, prompt="input"), write_failure, paths=(PATH,))
@@ -162,7 +162,7 @@ async def compact(dialect: ResponsesDialect, body: Json) -> Json:
         "object": "response.compaction",
         "created_at": int(time.time()),
         "output": [*_user_messages(items, key), write_compaction(item_id(COMPACTION, key, "c"), summary)],
-        "usage": write_usage(usage),
+        "usage": write_response_usage(usage),
     }
 
 

@@ -18,6 +18,7 @@ from callsmith.server.routes.responses.mcp import answer_events, decided_in, sou
 from callsmith.server.routes.responses.stored import EarlierItems, RecentResponses, StoredResponses
 from callsmith.server.service import Service
 from callsmith.wire.extensions import ToolOptions, read_extensions
+from callsmith.wire.kinds import kinds_of
 from callsmith.wire.openai.mcp_events import McpEvent, McpWriter
 from callsmith.wire.openai.responses import ResponsesRequest, read_references, read_request
 from callsmith.wire.openai.responses_events import ResponsesHeading
@@ -75,7 +76,15 @@ class ResponsesDialect:
         model = self.service.models.get(request.model)
         sampling = with_defaults(request.request.sampling, model_info(model).sampling)
         heading = ResponsesHeading(
-            f"resp_{uuid4().hex}", request.model, int(time.time()), request.repeated, request.namespaces, sampling, time.time
+            f"resp_{uuid4().hex}",
+            request.model,
+            int(time.time()),
+            request.repeated,
+            request.namespaces,
+            sampling,
+            time.time,
+            kinds_of(request.request.tools),
+            request.notices,
         )
         writer = McpWriter(heading, shows_events=parsed.options.shows_events)
         if not request.request.origin.session:  # the first response of a conversation names it
