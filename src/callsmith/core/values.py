@@ -39,9 +39,8 @@ class Tool:
     model only when a search has found it. `binding` is the capability of another program that runs it, if one does.
     `cache_seconds` is how long a result may be used again in the same conversation, where results are cached (`Cached`): 0 is
     never, None as the cache says. Only an idempotent tool without side effects can have it. A call of a `background` tool is
-    answered with a job, whose result comes into the conversation when it is there. `kind` is what a request calls a tool that it
-    does not describe as a function ("custom", "bash_20250124", …): calls go back to the client in the shape of that kind. Only
-    `wire` knows kinds, for everything else it is a tool like any other.
+    answered with a job, whose result comes into the conversation when it is there. `kind` is what a request calls a tool that is
+    no function ("custom", "bash_20250124", …): only `wire` knows kinds, to write calls in their shape.
     """
 
     name: str
