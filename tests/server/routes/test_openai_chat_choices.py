@@ -9,7 +9,7 @@ import pytest
 
 from callsmith.core.errors import ModelError
 from callsmith.core.events import ModelEvent, Stopped, Text
-from callsmith.core.values import Request, Usage
+from callsmith.core.values import Request
 from callsmith.server.app import create_app
 from callsmith.server.http.streams import merge_streams
 from callsmith.tools.functions import Functions
@@ -112,11 +112,3 @@ async def test_leaving_merged_streams_closes_them():
             break
     await streams.aclose()  # type: ignore[attr-defined]
     assert model.open == 0
-
-
-@pytest.mark.parametrize("path", ["/v1/embeddings", "/embeddings", "/embedding"])
-async def test_what_is_not_served_says_what_to_use_instead(path: str):
-    async with http(create_app({"m": FakeModel([Stopped("stop", Usage())])})) as asking:
-        answer = await asking.post(path, json={"model": "m", "prompt": "hi"})
-    assert answer.status_code == 404
-    assert "is not served here: " in answer.json()["error"]["message"]

@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import replace
 from uuid import uuid4
 
-from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -31,10 +30,6 @@ from callsmith.wire.model_list import QUERY, write_codex_models
 from callsmith.wire.openai.chat import ChatRequest, read_request
 from callsmith.wire.openai.chat_events import ChatHeading, ChoicesWriter, ChunkWriter, write_choices, write_response
 from callsmith.wire.sse import DONE, write_frame
-
-# What other servers have and this one has not.
-_NOT_HERE = "no embeddings are computed here: only text is generated"
-_EMBEDDINGS = ("/v1/embeddings", "/embeddings", "/embedding")
 
 
 def routes(service: Service) -> list[Route]:
@@ -81,15 +76,11 @@ def routes(service: Service) -> list[Route]:
     async def model(request: Request) -> Response:
         return JsonResponse(dialect_of(request).write_model(service.models.describe(request.path_params["name"])))
 
-    async def elsewhere(request: Request) -> Response:
-        raise HTTPException(404, f"{request.url.path} is not served here: {_NOT_HERE}")
-
     return [
         # Without /v1 as well, as llama-server has them.
         *(Route(path, completions, methods=["POST"]) for path in ("/v1/chat/completions", "/chat/completions")),
         *(Route(path, models) for path in ("/v1/models", "/models")),
         Route("/v1/models/{name:path}", model),
-        *(Route(path, elsewhere, methods=["GET", "POST"]) for path in _EMBEDDINGS),
     ]
 
 

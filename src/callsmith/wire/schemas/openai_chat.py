@@ -117,7 +117,6 @@ _LISTING = Operation(
     parameters=(Parameter("client_version", "Sent by Codex, which gets a list of its own as well."),),
     error=_EITHER_ERROR,
 )
-_NOT_HERE = Operation("Not served: no embeddings are computed here", answer="Error")
 
 OPERATIONS = {
     "POST /v1/chat/completions": _CHATTING,
@@ -127,5 +126,4 @@ OPERATIONS = {
     "GET /v1/models": _LISTING,
     "GET /models": _LISTING,
     "GET /v1/models/{name}": Operation("Describe a model", answer="Model | AnthropicModel", error=_EITHER_ERROR),
-    **{f"{method} {path}": _NOT_HERE for path in ("/v1/embeddings", "/embeddings", "/embedding") for method in ("GET", "POST")},
 }
