@@ -238,6 +238,27 @@ async def test_anthropics_client_tools_are_offered_and_called(tool: Any, call: C
     assert "all went well" in engine.asked[-1].prompt.text
 
 
+async def test_a_toolsets_tools_keep_their_names_and_what_the_browser_shows_is_read() -> None:
+    call = Call("browser__left_click", {"target": {"type": "ref", "ref": "ref_7"}})
+    engine, model = scripted(calling(call), calling(call), "Done.")
+    client = anthropic_client_of(app_of(model))
+    tools: Any = [{"type": "browser_toolset_20260801"}, {"type": "computer_toolset_20260801"}]
+    body: Any = {"model": "m", "max_tokens": 500, "tools": tools, "messages": [{"role": "user", "content": "hi"}]}
+    whole = await client.messages.create(**body)
+    async with client.messages.stream(**body) as stream:
+        final = await stream.get_final_message()
+    for message in (whole, final):
+        (used,) = message.content
+        assert used.type == "tool_use"
+        assert (used.name, used.toolset_name, used.input) == ("left_click", "browser", call.arguments)
+    state: Any = {"type": "browser_state", "tabs": [{"tab_id": "t1", "title": "Tea", "url": "https://tea", "active": True}]}
+    result: Any = {"type": "tool_result", "tool_use_id": whole.content[0].id, "toolset_name": "browser", "content": [state]}
+    body["messages"] += [{"role": "assistant", "content": whole.content}, {"role": "user", "content": [result]}]
+    await client.messages.create(**body)
+    assert '"name": "browser__left_click"' in engine.asked[-1].prompt.text
+    assert "- t1: Tea (https://tea), active" in engine.asked[-1].prompt.text
+
+
 async def test_the_tool_runner_keeps_notes_with_the_sdks_own_memory_tool(tmp_path: Path) -> None:
     create = Call("memory", {"command": "create", "path": "/memories/tea.txt", "file_text": "Green, three minutes."})
     view = Call("memory", {"command": "view", "path": "/memories/tea.txt"})

@@ -22,6 +22,7 @@ from callsmith.core.values import Call, Choice, Message, Request, Tool
 from callsmith.wire.anthropic import messages as anthropic_wire
 from callsmith.wire.kinds.custom import InputReader, as_function
 from callsmith.wire.kinds.table import CALL_ITEMS, KINDS
+from callsmith.wire.kinds.toolsets import TOOLSETS, members_of
 from callsmith.wire.ollama import requests as ollama_wire
 from callsmith.wire.openai import chat, chat_events, responses, responses_events
 from callsmith.wire.openai.kind_items import OUTPUT_ITEMS
@@ -101,11 +102,12 @@ def test_every_kind_of_tool_in_the_sdks_is_offered_run_here_or_refused_by_name(r
         request = read([{"type": "function", "name": "add"} if read is read_responses else {"name": "add"}, entry])
     except UsageError as error:
         assert error.field == "tools.1.type"
-        assert repr(type) in str(error), error
+        assert f"{type!r} runs at " in str(error), error
+        assert " only: " in str(error)
         return
     served = type in ("mcp", "mcp_toolset", "tool_search", "namespace") or type.startswith("tool_search_tool_")
     offered = request.request.tools[1:]
-    assert len(offered) == (0 if served else 1)
+    assert len(offered) == (0 if served else len(TOOLSETS[type][1]) if type in TOOLSETS else 1)
     for tool in offered:
         check_schema(tool.parameters, "parameters")
         assert tool.parameters["type"] == "object"
@@ -145,6 +147,30 @@ def test_the_arguments_of_a_kind_are_a_valid_schema_that_says_what_is_required(k
     check_schema(kind.parameters, "parameters")
     assert kind.parameters["required"]
     assert validate(kind.parameters, {})
+
+
+# Toolsets
+
+
+@pytest.mark.parametrize("type", TOOLSETS)
+def test_a_toolset_has_the_tools_and_the_arguments_that_the_sdk_has(type: str):
+    family, members = TOOLSETS[type]
+    assert members.keys() == set(get_args(getattr(anthropic.types, f"{family.title()}MemberName")))
+    for name, schema in members.items():
+        inputs = getattr(anthropic.types, f"{family.title()}{name.title().replace('_', '')}Input").model_json_schema()
+        assert schema["properties"].keys() == inputs["properties"].keys(), name
+        assert set(schema.get("required", ())) == set(inputs.get("required", ())), name
+
+
+def test_of_a_toolset_some_can_be_switched_off_and_no_others_named():
+    off = {"type": "computer_toolset_20260801", "configs": {"zoom": {"enabled": False}, "key": {"enabled": None}}}
+    names = [tool.name for tool in read_messages([off]).request.tools]
+    assert len(names) == 16
+    assert "computer__zoom" not in names
+    assert members_of(read_messages([off]).request.tools)["computer__key"] == ("computer", "key")
+    with pytest.raises(UsageError) as refused:
+        read_messages([{"type": "computer_toolset_20260801", "configs": {"fly": {}}}])
+    assert refused.value.field == "tools.0.configs.fly"
 
 
 # Custom tools

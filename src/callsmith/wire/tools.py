@@ -8,6 +8,7 @@ from callsmith.wire.declare import Field, RequestFields, RequiredField, flag, te
 from callsmith.wire.fields import Fields
 from callsmith.wire.kinds import find_kind, make_tool, type_of
 from callsmith.wire.kinds.table import Api
+from callsmith.wire.kinds.toolsets import TOOLSETS, read_toolset
 
 # Where the parameters stand: in chat completions, in Messages, in MCP, and in a form that some libraries have.
 _SPELLINGS = ("parameters", "input_schema", "inputSchema", "parameters_schema")
@@ -43,6 +44,10 @@ def read_tools(entries: Iterable[Fields], schema: str, *, api: Api | None = None
     for entry in entries:
         kind = find_kind(entry, api) if api else None
         if kind is not None and kind.runner != "client":
+            continue
+        if kind is not None and kind.types[0] in TOOLSETS:
+            for tool in read_toolset(entry, entry.required_text("type"), searches=searches):
+                tools[tool.name] = tool
             continue
         inner = entry.object(type_of(entry, api)) if api and api != "messages" else None  # chat completions wrap what is in it
         fields = ToolFields((inner or entry).data, (inner or entry).path)

@@ -32,6 +32,7 @@ from callsmith.wire.anthropic.events import EventWriter, MessagesHeading, write_
 from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import MessagesRequest, read_request
 from callsmith.wire.extensions import MCP, ToolOptions, ToolSource, read_extensions
+from callsmith.wire.kinds.toolsets import members_of
 from callsmith.wire.sse import write_frame
 from callsmith.wire.tools import bare_name
 
@@ -65,7 +66,13 @@ def routes(service: Service) -> list[Route]:
         parsed = await parse_request(request, tools)
         model, sampling = parsed.body.model, parsed.body.request.sampling
         heading = MessagesHeading(
-            f"msg_{uuid4().hex}", model, parsed.body.shows_thoughts, sampling.stop, parsed.origins, parsed.body.search_tool
+            f"msg_{uuid4().hex}",
+            model,
+            parsed.body.shows_thoughts,
+            sampling.stop,
+            parsed.origins,
+            parsed.body.search_tool,
+            members_of(parsed.body.request.tools),
         )
         answer = service.answers.with_tools(tools).events(models.get(model), parsed.body.request, parsed.options)
         events = as_model_reads(answer, service.settings.limits.result_characters)

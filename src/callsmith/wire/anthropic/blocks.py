@@ -15,6 +15,7 @@ from callsmith.core.values import Call, Json, Message, Role
 from callsmith.wire.anthropic.mcp import SEARCH_RESULT, SERVER_TOOL_USE, is_search, read_search_result
 from callsmith.wire.fields import Fields, kind
 from callsmith.wire.images import ContentBuilder, read_image_block, write_blocks
+from callsmith.wire.kinds.toolsets import member_name, read_browser_state
 from callsmith.wire.signed import Signed, signed_turn
 from callsmith.wire.tools import mcp_name
 
@@ -117,7 +118,8 @@ class _Round:
             case "redacted_thinking" | "mcp_tool_listing":
                 pass  # nobody but its author can read the one, and the other is known here
             case "tool_use":
-                self.calls.append(_read_call(block, block.required_text("name")))
+                name, toolset = block.required_text("name"), block.text("toolset_name")
+                self.calls.append(_read_call(block, member_name(toolset, name) if toolset else name))
             case "mcp_tool_use":
                 self._add_server_call(block, mcp_name(block.required_text("server_name"), block.required_text("name")))
             case "server_tool_use" if is_search(block.text("name") or ""):
@@ -169,6 +171,8 @@ def _read_text(block: Fields) -> str:
             return block.text("text") or ""
         case "tool_reference":
             return block.required_text("tool_name")  # what a search for tools has found; here they are all known anyway
+        case "browser_state":
+            return read_browser_state(block)
         case other:
             raise block.error("type", f"blocks of type {other!r} are not supported here")
 

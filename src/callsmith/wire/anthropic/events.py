@@ -67,7 +67,8 @@ class MessagesHeading:
     """What is known of an answer beforehand: its id and model, whether it shows thoughts, and the strings that stop it.
 
     `mcp_tools` are the tools whose calls are shown where they run here: the MCP server each is of, and its name there.
-    `search_tool` is the name by which searches for tools are shown, if they are.
+    `search_tool` is the name by which searches for tools are shown, if they are. `members` are the client's tools that belong to
+    a toolset: its name, and theirs in it.
     """
 
     id: str
@@ -76,6 +77,7 @@ class MessagesHeading:
     stops: tuple[str, ...] = ()
     mcp_tools: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     search_tool: str = ""
+    members: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
 
 
 class EventWriter(CallWriter, AnswerWriter):
@@ -161,7 +163,9 @@ class EventWriter(CallWriter, AnswerWriter):
     def _start_block(self, index: int) -> list[dict[str, Json]]:
         name, id = self._named.pop(index)
         id = self._unique_id(id, f"toolu_{self._heading.id}_{index}")
-        events = [*self._end_text(), self._start({"type": "tool_use", "id": id, "name": name, "input": {}})]
+        toolset, own = self._heading.members.get(name, ("", name))
+        block: dict[str, Json] = {"type": "tool_use", "id": id, "name": own, "input": {}}
+        events = [*self._end_text(), self._start({**block, "toolset_name": toolset} if toolset else block)]
         self._call_blocks[index] = self._blocks - 1
         return events
 

@@ -10,6 +10,7 @@ from typing import Final, Literal, TypeAlias
 from callsmith.core.values import Json, Schema
 from callsmith.wire.declare.notation import parse_types
 from callsmith.wire.kinds.custom import CUSTOM
+from callsmith.wire.kinds.toolsets import TOOLSETS
 
 Api: TypeAlias = Literal["chat", "responses", "messages", "ollama"]
 Runner: TypeAlias = Literal["client", "server", "vendor"]
@@ -202,6 +203,7 @@ KINDS: Final = (
     ToolKind(("computer_20241022",), ("messages",), "client", "computer", _SCREEN, _ARGUMENTS["OldestScreen"]),
     ToolKind(("computer_20250124",), ("messages",), "client", "computer", _SCREEN, _ARGUMENTS["OlderScreen"]),
     ToolKind(("computer_20251124",), ("messages",), "client", "computer", _SCREEN, _ARGUMENTS["Screen"]),
+    ToolKind(tuple(TOOLSETS), ("messages",), "client"),
     ToolKind(("namespace",), ("responses",), "client"),
     ToolKind(("mcp",), ("responses",), "server"),
     ToolKind(("mcp_toolset",), ("messages",), "server"),

@@ -15,7 +15,8 @@ type ContentBlock =
     | {type: "image", source: partial {type!: "base64" | "url", media_type: string, data: string, url: string}}
     | partial {type!: "thinking", thinking: string, signature: string}
     | {type: "redacted_thinking" | "mcp_tool_listing"}
-    | partial {type!: "tool_use", id: string, name!: string, input: object}
+    | partial {type!: "tool_use", id: string, name!: string, toolset_name: string, input: object}
+    | partial {type!: "browser_state", tabs: object[], state_changes: object[]}
     | partial {type!: "tool_result", tool_use_id!: string, content: _Content, is_error: boolean}
     | {type: "tool_reference", tool_name: string}
     | partial {type!: "mcp_tool_use", id: string, server_name!: string, name!: string, input: object}
@@ -34,6 +35,10 @@ type AnthropicTool =
         type!: "tool_search_tool_bm25" | "tool_search_tool_regex" | "tool_search_tool_bm25_20251119"
             | "tool_search_tool_regex_20251119"
         name: string
+    }
+    | partial {
+        type!: "computer_toolset_20260801" | "browser_toolset_20260801"
+        configs: map<partial {enabled: boolean, defer_loading: boolean} | null>
     }
     | partial {  // A tool that the client runs; those that only their vendor runs are refused.
         type!: "bash_20241022" | "bash_20250124" | "text_editor_20241022" | "text_editor_20250124" | "text_editor_20250429"
@@ -59,7 +64,7 @@ type _Use = {id: string, name: string, input: object}
 type AnsweredBlock =
     | {type: "text", text: string}
     | {type: "thinking", thinking: string, signature: string}
-    | {type: "tool_use", ..._Use}
+    | {type: "tool_use", ..._Use, toolset_name?: string}
     | {type: "mcp_tool_use", ..._Use, server_name: string}
     | {type: "mcp_tool_result", tool_use_id: string, is_error: boolean, content: {type: "text", text: string}[]}
     | {type: "server_tool_use", ..._Use}
