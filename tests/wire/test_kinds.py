@@ -284,7 +284,7 @@ def test_a_server_that_knows_only_functions_gets_functions_and_the_grammar_in_wo
 # The table in the guide
 
 APIS = {"chat": "Chat Completions", "responses": "Responses", "messages": "Messages"}
-SAYS = {"client": "offered", "server": "runs on the server", "vendor": "refused"}
+SAYS = {"client": "offered", "server": "runs on the server", "vendor": "refused", "nobody": "left out with a notice"}
 
 
 def test_the_table_in_the_guide_is_the_one_in_the_code():
@@ -296,9 +296,12 @@ def test_the_table_in_the_guide_is_the_one_in_the_code():
         for type in re.findall("`([^`]+)`", kinds)
         for api in apis.split(",")
     }
-    known = {(type, APIS[api]): kind for kind in KINDS for type in kind.types for api in kind.apis}
-    assert documented.keys() == known.keys() | {("function", "all")}
-    for key, kind in known.items():
-        assert documented[key].startswith(SAYS[kind.runner]), key
+    known = [((type, APIS[api]), kind) for kind in KINDS for type in kind.types for api in kind.apis]
+    assert documented.keys() == {key for key, _ in known} | {("function", "all")}
+    for key, kind in known:
+        assert SAYS[kind.runner] in documented[key], key
+        assert documented[key].startswith(SAYS[kind.runner]) or kind.when is not None, key
         if kind.item:
             assert f"`{kind.item}`" in documented[key], key
+        if kind.when is not None:
+            assert f'`"{kind.when[0]}": {json.dumps(kind.when[1])}`' in documented[key], key

@@ -15,9 +15,11 @@ from callsmith.core.values import Call, Choice, Message, Output, Request, Sampli
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.formats.write import write
 from callsmith.models.local import LocalModel, Traits
 from callsmith.models.opening import Options, open_model
 from callsmith.server.app import create_app
+from callsmith.wire.openai.responses import read_request
 from tests.models.remote.scripted import ADD, WEATHER
 from tests.serving import served
 
@@ -97,6 +99,28 @@ async def test_calls_and_thoughts_come_as_they_were_made(dialect: str, what: str
         direct = essence([event async for event in local.stream(request)])
         assert essence([event async for event in remote.stream(request)]) == direct
     assert direct["calls"] or direct["thoughts"]
+
+
+@pytest.mark.parametrize("dialect", DIALECTS)
+async def test_tools_that_are_no_functions_are_called_through_another_server(dialect: str) -> None:
+    grammar = {"type": "grammar", "syntax": "regex", "definition": "[a-z ]+"}
+    tools: Any = [{"type": "custom", "name": "patch", "format": grammar}, {"type": "shell"}]
+    body: Any = {"model": "m", "input": "hi", "tools": tools}
+    request = read_request(body).request
+    called = Message.assistant(calls=[Call("patch", {"input": "a patch"}, "call_1")])
+    request = replace(request, messages=(*request.messages, called, Message("tool", "it fits", call_id="call_1", name="patch")))
+    made = [Call("patch", {"input": "another patch"}), Call("shell", {"commands": ["ls"]})]
+    engine = Scripted([write(format_named("hermes"), made)], chunk=3, repeat=True)
+    local = LocalModel(engine, format_named("hermes"), Template(CHATML))
+    async with at_our_server(local, dialect) as remote:
+        answer = essence([event async for event in remote.stream(request)])
+    assert answer["calls"] == [(call.name, call.arguments) for call in made]
+    prompt = engine.asked[-1].prompt.text
+    assert "[a-z ]+" in prompt  # as a grammar, or in words
+    assert '{"input": "a patch"}' in prompt
+    assert "it fits" in prompt
+    told = dialect in ("chat", "responses")  # our own server takes custom tools there
+    assert answer["report"].notices == (() if told else ("the grammar of patch: this API does not take it",))
 
 
 @pytest.mark.parametrize("dialect", DIALECTS)

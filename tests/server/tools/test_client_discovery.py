@@ -233,7 +233,37 @@ async def test_streamed_its_items_are_added_and_done():
     assert sent == [(step, kind) for kind in kinds for step in (added, done)]
 
 
-async def test_a_search_that_the_client_runs_defers_nothing():
+CLIENT: Any = {"type": "tool_search", "execution": "client", "description": "Find tools.", "parameters": None}
+
+
+async def test_a_search_that_the_client_runs_is_offered_and_defers_nothing():
     model = FakeModel(says("Hm."))
-    await respond(model, {"type": "tool_search", "execution": "client"}, *RESPONSES)
-    assert names(model) == [[tool.name for tool in MANY]]
+    await respond(model, CLIENT, *RESPONSES)
+    assert names(model) == [["tool_search", *(tool.name for tool in MANY)]]
+
+
+async def test_what_the_client_finds_is_offered_from_then_on():
+    found: Any = {"type": "namespace", "name": "skies", "description": "", "tools": RESPONSES[:1]}
+    name = RESPONSES[0]["name"]
+    called = Call(f"skies__{name}", {}, "b1")
+    model = FakeModel(calls(Call("tool_search", {"query": "weather"}, "s1")), calls(called), says("Sunny."))
+    asking = client(model).responses
+    first = await asking.create(model="m", input="hi", tools=[CLIENT])
+    (search,) = first.output
+    assert isinstance(search, ResponseToolSearchCall)
+    assert (search.execution, search.call_id, search.arguments, search.status) == (
+        "client",
+        "s1",
+        {"query": "weather"},
+        "completed",
+    )
+    output: Any = {"type": "tool_search_output", "call_id": "s1", "execution": "client", "status": "completed", "tools": [found]}
+    second = await asking.create(model="m", previous_response_id=first.id, input=[output], tools=[CLIENT])
+    (call,) = second.output
+    assert isinstance(call, ResponseFunctionToolCall)
+    assert (call.namespace, call.name) == ("skies", name)
+    assert names(model)[1] == ["tool_search", f"skies__{name}"]
+    assert found_names(model.asked[1].messages[-1].content) == [f"skies__{name}"]
+    ran: Any = {"type": "function_call_output", "call_id": "b1", "output": "sun"}
+    last = await asking.create(model="m", previous_response_id=second.id, input=[ran], tools=[CLIENT])
+    assert (last.output_text, names(model)[2]) == ("Sunny.", ["tool_search", f"skies__{name}"])

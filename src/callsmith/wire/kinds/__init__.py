@@ -7,10 +7,11 @@ how its calls are written. One that only its vendor can run is refused by name, 
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
+from callsmith.core.schema import check_schema
 from callsmith.core.values import Tool
 from callsmith.wire.fields import Fields
 from callsmith.wire.kinds.custom import CUSTOM, read_parameters
-from callsmith.wire.kinds.table import KINDS, Api, ToolKind
+from callsmith.wire.kinds.table import KINDS, SEARCH_ITEM, Api, ToolKind
 
 NO_KINDS: Mapping[str, str] = MappingProxyType({})
 _VENDORS: dict[Api, str] = {"chat": "OpenAI", "responses": "OpenAI", "messages": "Anthropic", "ollama": "Ollama"}
@@ -33,23 +34,19 @@ def find_kind(entry: Fields, api: Api) -> ToolKind | None:
     type = type_of(entry, api)
     if type == _FUNCTIONS.get(api, "function"):
         return None
-    known = [kind for kind in KINDS if kind.has(type)]
+    known = [kind for kind in KINDS if kind.fits(entry, type)]
     here = next((kind for kind in known if api in kind.apis), None)
     if here is None:
         raise entry.error("type", _unknown(type, api, known))
-    if here.runner == "vendor" and not _is_unasked(entry, here):
+    if here.runner == "vendor":
         raise entry.error("type", f"{type!r} runs at {_VENDORS[api]} only: {here.why}")
     return here
-
-
-def _is_unasked(entry: Fields, kind: ToolKind) -> bool:
-    return kind.unasked is not None and entry.get(kind.unasked[0]) == kind.unasked[1]
 
 
 def is_left_out(entry: Fields, api: Api) -> bool:
     """Whether clients send such an entry without being asked to, and its vendor alone could run it: then it is left out."""
     kind = find_kind(entry, api)
-    return kind is not None and kind.runner == "vendor"
+    return kind is not None and kind.runner == "nobody"
 
 
 def note_left_out(entries: Iterable[Fields], api: Api) -> tuple[str, ...]:
@@ -72,6 +69,10 @@ def make_tool(kind: ToolKind, entry: Fields, name: str, *, deferred: bool) -> To
     if kind.parameters is None:
         fields = entry.object(CUSTOM) or entry
         parameters, about = read_parameters(fields), fields.text("description") or ""
+    elif kind.item == SEARCH_ITEM:
+        own = entry.object("parameters")
+        parameters, about = kind.parameters if own is None else own.data, entry.text("description") or about
+        check_schema(parameters, entry.at("parameters"))
     else:
         parameters = kind.parameters
         for note in _notes(entry):
@@ -104,5 +105,5 @@ def kinds_of(tools: Iterable[Tool]) -> dict[str, str]:
 
 
 def find_named(type: str) -> ToolKind | None:
-    """The kind of this type, if there is one."""
+    """The kind of this type, if there is one; of several, the one that is offered."""
     return next((kind for kind in KINDS if kind.has(type)), None)

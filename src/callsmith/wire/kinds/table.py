@@ -9,11 +9,14 @@ from typing import Final, Literal, TypeAlias
 
 from callsmith.core.values import Json, Schema
 from callsmith.wire.declare.notation import parse_types
+from callsmith.wire.fields import Fields
 from callsmith.wire.kinds.custom import CUSTOM
 from callsmith.wire.kinds.toolsets import TOOLSETS
 
+SEARCH_ITEM: Final = "tool_search_call"
+
 Api: TypeAlias = Literal["chat", "responses", "messages", "ollama"]
-Runner: TypeAlias = Literal["client", "server", "vendor"]
+Runner: TypeAlias = Literal["client", "server", "vendor", "nobody"]
 
 _ARGUMENTS: Final = parse_types("""
 type LocalShell = {
@@ -33,6 +36,7 @@ type ApplyPatch = {
         | {type: "update_file", path: string, diff: string}
         | {type: "delete_file", path: string}
 }
+type ToolSearch = {query: string}
 type _Place = {x: integer, y: integer}
 type _Keys = {keys?: string[]}
 type _Action =
@@ -110,9 +114,10 @@ class ToolKind:
 
     `types` are what requests call it; one that ends with "_" stands for all that begin with it. `name` is what the tool is
     called, where a request does not say, and `about` what it does, for the model. `runner` is who runs it: what a `vendor` runs
-    is refused, and `why` is what to do instead. `unasked`: with this field and value, clients send it whether it is wanted or
-    not; then it is left out. Calls of it are items of the type `item` in Responses; `under` is the field that has the arguments
-    there, empty if they are fields of the item themselves, and `constants` are what that has besides.
+    is refused, and `why` is what to do instead; what `nobody` runs would be the vendor's, but clients send it whether it is
+    wanted or not, and so it is left out. `when`: only an entry that has this field with this value is of the kind. Calls of it
+    are items of the type `item` in Responses; `under` is the field that has the arguments there, empty if they are fields of the
+    item themselves; `constants` are what arguments have besides, and `beside` what the item has.
     """
 
     types: tuple[str, ...]
@@ -122,10 +127,15 @@ class ToolKind:
     about: str = ""
     parameters: Schema | None = None
     why: str = ""
-    unasked: tuple[str, Json] | None = None
+    when: tuple[str, Json] | None = None
     item: str = ""
     under: str = ""
     constants: Mapping[str, Json] = field(default_factory=dict[str, Json])
+    beside: Mapping[str, Json] = field(default_factory=dict[str, Json])
+
+    def fits(self, entry: Fields, type: str) -> bool:
+        """Whether an entry of this type is of this kind."""
+        return self.has(type) and (self.when is None or entry.get(self.when[0]) == self.when[1])
 
     def has(self, type: str) -> bool:
         return any(type.startswith(known) if known.endswith("_") else type == known for known in self.types)
@@ -171,7 +181,7 @@ KINDS: Final = (
             _SCREEN,
             _ARGUMENTS[arguments],
             item="computer_call",
-            constants={"pending_safety_checks": []},
+            beside={"pending_safety_checks": []},
         )
         for type, arguments in (("computer", "Computer"), ("computer_use_preview", "ComputerPreview"))
     ),
@@ -207,18 +217,30 @@ KINDS: Final = (
     ToolKind(("namespace",), ("responses",), "client"),
     ToolKind(("mcp",), ("responses",), "server"),
     ToolKind(("mcp_toolset",), ("messages",), "server"),
+    ToolKind(
+        ("tool_search",),
+        ("responses",),
+        "client",
+        "tool_search",
+        "Find tools by what they do: those that are found can be called afterwards.",
+        _ARGUMENTS["ToolSearch"],
+        when=("execution", "client"),
+        item=SEARCH_ITEM,
+        under="arguments",
+        beside={"execution": "client"},
+    ),
     ToolKind(("tool_search",), ("responses",), "server"),
     ToolKind(
         ("tool_search_tool_bm25", "tool_search_tool_regex", "tool_search_tool_bm25_", "tool_search_tool_regex_"),
         ("messages",),
         "server",
     ),
+    ToolKind(("web_search", "web_search_2025_08_26"), ("responses",), "nobody", when=("external_web_access", False)),
     ToolKind(
         ("web_search", "web_search_2025_08_26"),
         ("responses",),
         "vendor",
         why=f'{_SEARCH} (in Codex: web_search = "disabled")',
-        unasked=("external_web_access", False),
     ),
     ToolKind(("web_search_preview", "web_search_preview_"), ("responses",), "vendor", why=_SEARCH),
     ToolKind(("web_search", "web_search_"), ("chat",), "vendor", why=_SEARCH),
@@ -231,7 +253,9 @@ KINDS: Final = (
     ToolKind(("code_execution_",), ("messages",), "vendor", why=_CODE),
     ToolKind(("advisor_",), ("messages",), "vendor", why="leave it out: it asks another of its vendor's models"),
 )
-# The kinds whose calls are items of a type of their own, by that type.
+# The kinds whose calls are items of a type of their own, by that type; searches for tools are read elsewhere.
 CALL_ITEMS: Final[Mapping[str, list[ToolKind]]] = {
-    item: [kind for kind in KINDS if kind.item == item] for item in dict.fromkeys(kind.item for kind in KINDS if kind.item)
+    item: [kind for kind in KINDS if kind.item == item]
+    for item in dict.fromkeys(kind.item for kind in KINDS)
+    if item and item != SEARCH_ITEM
 }

@@ -15,7 +15,7 @@ item back as it came. The summary in it is encoded and not encrypted: it is the 
 something that the assistant said.
 
 A search for tools runs here where a request declares `{"type": "tool_search"}`. One that the client wants to run itself
-(`"execution": "client"`) is not offered to the model: then nothing is deferred.
+(`"execution": "client"`) is a tool like any other, and nothing is deferred; what its outputs have found is offered from then on.
 """
 
 import base64
@@ -287,7 +287,7 @@ def is_server_search(tool: Json) -> bool:
 
 
 def plain_searches(items: Sequence[Fields]) -> list[Fields]:
-    """The items with a function's call and output in place of a search that ran here. Others' searches are left out."""
+    """The items with a function's call and output in place of a search, whoever ran it. One without an output is left out."""
     plain: list[Fields] = []
     calls: list[Fields] = []
     for item in items:
@@ -296,15 +296,22 @@ def plain_searches(items: Sequence[Fields]) -> list[Fields]:
             calls.append(item)
         elif kind != _OUTPUT:
             plain.append(item)
-        elif calls and item.text("execution") == "server":
+        elif calls:
             call = calls.pop()
             id = call.text("call_id") or call.text("id") or f"search_{len(plain)}"
             names = [(name, "") for tool in item.objects("tools") for name in _names(tool)]
-            search = {"type": "function_call", "call_id": id, "name": FIND_TOOLS}
+            name = FIND_TOOLS if item.text("execution") == "server" else TOOL_SEARCH
+            search = {"type": "function_call", "call_id": id, "name": name}
             search["arguments"] = arguments_text(call.get("arguments") or {})[0]
             answer = {"type": "function_call_output", "call_id": id, "output": found_text(names) if names else "No tool fits."}
             plain += [Fields(search, call.path), Fields(answer, item.path)]
     return plain
+
+
+def client_found(items: Iterable[Fields]) -> list[Fields]:
+    """The definitions of tools that searches of the client have found."""
+    outputs = (item for item in items if item.text("type") == _OUTPUT and item.text("execution") != "server")
+    return [tool for item in outputs for tool in item.objects("tools")]
 
 
 def _names(tool: Fields) -> list[str]:

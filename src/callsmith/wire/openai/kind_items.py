@@ -51,7 +51,7 @@ class WaitingCall:
         if arguments is None:
             return None
         fields = {**kind.constants, **arguments}
-        return {"type": kind.item, "call_id": self.id, **({kind.under: fields} if kind.under else fields)}
+        return {"type": kind.item, "call_id": self.id, **({kind.under: fields} if kind.under else fields), **kind.beside}
 
 
 def write_custom_call(name: str, id: str, text: str) -> dict[str, Json]:

@@ -9,7 +9,7 @@ refused by name, kinds of tools too. `top_k`, `min_p`, `seed`, `stop`, `structur
 are understood as they are there. Of MCP servers those can be used that are configured where this is served (`openai/mcp.py`).
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -22,6 +22,7 @@ from callsmith.wire.kinds.custom import CUSTOM, write_definition
 from callsmith.wire.kinds.table import CALL_ITEMS
 from callsmith.wire.openai.chat import ThinkingFields, read_choice
 from callsmith.wire.openai.items import (
+    client_found,
     flat_name,
     is_server_search,
     item_kind,
@@ -133,10 +134,15 @@ def _refers(item: Fields) -> bool:
 
 
 @declare.reuse
-def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
+def _read_tools(fields: Fields, key: str) -> tuple[tuple[Tool, ...], Namespaces]:
+    declared = list(fields.objects(key))
+    return _read_entries(declared, searches=any(is_server_search(entry.data) for entry in declared))
+
+
+def _read_entries(declared: Iterable[Fields], *, searches: bool = False) -> tuple[tuple[Tool, ...], Namespaces]:
     entries: list[Fields] = []
     spaces: dict[str, tuple[str, str]] = {}
-    for entry in fields.objects("tools"):
+    for entry in declared:
         if type_of(entry, "responses") != "namespace":
             entries.append(entry)
             continue
@@ -145,8 +151,18 @@ def _read_tools(fields: Fields, _: str) -> tuple[tuple[Tool, ...], Namespaces]:
             name = inner.required_text("name")
             spaces[flat_name(space, name)] = (space, name)
             entries.append(Fields({**inner.data, "name": flat_name(space, name)}, inner.path))
-    searches = any(is_server_search(entry.data) for entry in fields.objects("tools"))
     return read_tools(entries, "parameters", api="responses", searches=searches), spaces
+
+
+def _add_found(tools: tuple[Tool, ...], spaces: Namespaces, items: Iterable[Fields]) -> tuple[tuple[Tool, ...], Namespaces]:
+    """The tools, and those that searches of the client have found: the latest definition of each, unless the request has one."""
+    found: dict[str, Tool] = {}
+    for entry in client_found(items):
+        more, inner = _read_entries([entry])
+        found |= {tool.name: tool for tool in more}
+        spaces = {**inner, **spaces}
+    known = {tool.name for tool in tools}
+    return (*tools, *(tool for tool in found.values() if tool.name not in known)), spaces
 
 
 class ResponsesToolFields(ToolFields, component="ResponsesFunction"):
@@ -242,13 +258,13 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
     """
     fields = ResponsesFields.of(body, "")
     fields.refuse_unsupported()
-    tools, spaces = fields.tools or ((), {})
+    own = fields.input or []
+    items = _all_items(own, earlier, known or {})
+    tools, spaces = _add_found(*(fields.tools or ((), {})), items)
     servers = tuple(read_server(entry) for entry in fields.objects("tools") if entry.get("type") == MCP)
     choice = fields.tool_choice or Choice()
     if tools and not servers:
         choice.among(tools)
-    own = fields.input or []
-    items = _all_items(own, earlier, known or {})
     _check_outputs(own, items)
     plain, decisions = plain_items(plain_searches(items))
     messages = read_items(plain)
