@@ -19,6 +19,7 @@ from callsmith.formats.write import write
 from callsmith.models.local import LocalModel
 from tests.journeys.scripts import CODE, FORMATS, HERMES, HI, WHOLE, app_of, calling, client_of, scripted_model
 from tests.journeys.test_anthropic_sdk import client_of as anthropic_client_of
+from tests.serving import served
 
 PATCH = f"*** Begin Patch\n*** Add File: a.py\n{CODE}\n\t\u2028*** End Patch\n"
 CUSTOM: Any = {"name": "apply_patch", "description": "Change files. Do not wrap it in JSON."}
@@ -197,6 +198,41 @@ async def test_what_only_the_vendor_runs_is_refused_by_name_and_what_clients_sen
     response = await client.responses.create(model="m", input="hi", tools=asked)
     assert (response.output_text, response.tools) == ("Hello.", [])
     assert response.to_dict()["callsmith"]["notices"] == ["the tool web_search was left out: it runs at OpenAI only"]  # pyright: ignore
+
+
+async def test_over_a_websocket_custom_tools_are_called_alike() -> None:
+    _, model = scripted(calling(Call("apply_patch", {"input": PATCH})))
+    async with served(app_of(model)) as url, AsyncOpenAI(base_url=f"{url}/v1", api_key="none").responses.connect() as connection:
+        await connection.response.create(model="m", input="hi", tools=[{"type": "custom", **CUSTOM}])
+        deltas, types = list[str](), list[str]()
+        async for event in connection:
+            types.append(event.type)
+            if event.type == "response.custom_tool_call_input.delta":
+                deltas.append(event.delta)
+            if event.type == "response.completed":
+                break
+    assert "".join(deltas) == PATCH
+    assert types[-3:] == ["response.custom_tool_call_input.done", "response.output_item.done", "response.completed"]
+
+
+@pytest.mark.weights
+async def test_a_real_model_calls_tools_that_are_no_functions(shallow: LocalModel) -> None:
+    async with served(app_of(shallow)) as url:
+        client = AsyncOpenAI(base_url=f"{url}/v1", api_key="none", max_retries=0)
+        tools: Any = [{"type": "custom", **CUSTOM}, {"type": "shell"}, {"type": "apply_patch"}]
+        body: Any = {"model": "m", "input": "List the files.", "temperature": 0.8, "max_output_tokens": 300}
+        body |= {"parallel_tool_calls": False, "extra_body": {"seed": 7}}
+        for chosen, kind in (
+            ({"type": "custom", "name": "apply_patch"}, "custom_tool_call"),
+            ({"type": "shell"}, "shell_call"),
+            ({"type": "apply_patch"}, "apply_patch_call"),
+        ):
+            offered = [tool for tool in tools if tool["type"] == chosen["type"]]
+            response = await client.responses.create(**body, tools=offered, tool_choice=chosen)
+            if response.status == "completed":
+                assert [item.type for item in response.output] == [kind]
+            else:
+                assert {item.type for item in response.output} <= {"message", "custom_tool_call"}
 
 
 # Anthropic

@@ -2,6 +2,7 @@
 
 import json
 import re
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, get_args, get_type_hints
@@ -19,6 +20,8 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import CallArguments, CallReady, CallStarted, Stopped
 from callsmith.core.schema import GRAMMAR, check_schema, validate
 from callsmith.core.values import Call, Choice, Message, Request, Tool
+from callsmith.formats import format_named
+from callsmith.grammar.calls import list_unenforced
 from callsmith.wire.anthropic import messages as anthropic_wire
 from callsmith.wire.kinds.custom import InputReader, as_function
 from callsmith.wire.kinds.table import CALL_ITEMS, KINDS
@@ -149,6 +152,19 @@ def test_the_arguments_of_a_kind_are_a_valid_schema_that_says_what_is_required(k
     assert validate(kind.parameters, {})
 
 
+SCHEMAS = [
+    *((kind.types[0], kind.parameters) for kind in KINDS if kind.parameters),
+    *((f"{family}__{name}", schema) for family, members in TOOLSETS.values() for name, schema in members.items()),
+]
+
+
+@pytest.mark.parametrize("format", ("hermes", "qwen3-coder", "pythonic"))
+def test_a_grammar_holds_all_of_the_arguments_of_every_kind(format: str):
+    for name, schema in SCHEMAS:
+        tool = Tool(name, parameters=schema, strict=True)
+        assert list_unenforced(format_named(format), tool) == (), name
+
+
 # Toolsets
 
 
@@ -223,6 +239,16 @@ def test_the_input_streams_as_it_is_whatever_its_json_looks_like(text: str, size
 def test_arguments_without_an_input_are_the_input_themselves(arguments: str, input: str):
     reader = InputReader()
     assert "".join(map(reader.feed, arguments)) + reader.finish() == input
+
+
+def test_a_text_that_is_no_json_costs_no_more_the_longer_it_is():
+    reader = InputReader()
+    reader.feed('{"input": "a')
+    began = time.process_time()
+    for _ in range(200_000):
+        reader.feed("\n" + "x" * 20)  # no string of JSON has a line break in it
+    assert time.process_time() - began < 5
+    assert reader.given == "a"
 
 
 def events_of(text: str, pieces: int) -> list[Any]:

@@ -44,6 +44,11 @@ def test_tools_are_read_wrapped_and_flat():
     assert read(tools=[ADD, SUB]).request.tools == (Tool("add", "Add.", {"type": "object"}), Tool("sub"))
 
 
+def test_deprecated_functions_are_functions_whatever_they_say():
+    (tool,) = read(functions=[{"type": "custom", "name": "add"}]).request.tools
+    assert (tool.name, tool.kind) == ("add", "")
+
+
 def test_strict_is_kept():
     assert read(tools=[{"type": "function", "function": {"name": "f", "strict": True}}]).request.tools[0].strict
 

@@ -21,6 +21,7 @@ _SYNTAXES: Final = ("lark", "regex")
 _MOST_CHARACTERS: Final = 200_000  # of a grammar
 _OPENING: Final = re.compile(rf'\s*\{{\s*"{INPUT}"\s*:\s*"')
 _LONGEST_OPENING: Final = 64
+_LONGEST_ESCAPE: Final = 12  # a surrogate pair
 # What may be decoded before the rest of a JSON string is there: half a surrogate pair may not.
 _LETTERS: Final = re.compile(
     r'(?:[^"\\\x00-\x1f]+|\\["\\/bfnrt]|\\u(?![dD][89a-fA-F])[0-9a-fA-F]{4}'
@@ -111,6 +112,8 @@ class InputReader:
         letters = _LETTERS.match(self._held)
         assert letters is not None  # it matches an empty text, too
         self._held = self._held[letters.end() :]
+        if len(self._held) > _LONGEST_ESCAPE:  # this is none that is not complete yet
+            self._state, self._held = "elsewhere", ""
         text: str = json.loads(f'"{letters[0]}"')
         self._given.append(text)
         return text

@@ -20,12 +20,12 @@ Runner: TypeAlias = Literal["client", "server", "vendor", "nobody"]
 
 _ARGUMENTS: Final = parse_types("""
 type LocalShell = {
-    command: string[]  // The program and its arguments.
+    command: string[1..256]  // The program and its arguments.
     env?: map<string>  // Environment variables.
     timeout_ms?: integer, user?: string, working_directory?: string
 }
 type Shell = {
-    commands: string[]  // Shell commands, which run at the same time.
+    commands: string[1..64]  // Shell commands, which run at the same time.
     timeout_ms?: integer
     max_output_length?: integer  // How many characters of each command's output are wanted.
 }
@@ -50,7 +50,7 @@ type _Action =
     | {type: "type", text: string}
     | {type: "wait"}
 type ComputerPreview = {action: _Action}
-type Computer = {actions: _Action[]}
+type Computer = {actions: _Action[1..64]}
 type Bash = {
     command: string  // What the shell runs.
     restart?: boolean  // true: the shell is started anew, and the command is not run.
@@ -106,6 +106,27 @@ type Screen = {
     region?: integer[4..4]  // For zoom: the x and y of two corners.
 }
 """)
+
+# What numbers of these names may be: a small model would write any.
+_LIMITS: Final[Mapping[str, tuple[int, int]]] = {
+    "timeout_ms": (1, 3_600_000),
+    "max_output_length": (1, 1_000_000),
+    "x": (0, 100_000),
+    "y": (0, 100_000),
+    "insert_line": (0, 10_000_000),
+}
+
+
+def _add_limits(schema: Json) -> None:
+    for name, part in schema.get("properties", {}).items():
+        if name in _LIMITS:
+            part["minimum"], part["maximum"] = _LIMITS[name]
+        for inner in (part, part.get("items", {}), *part.get("anyOf", ()), *part.get("items", {}).get("anyOf", ())):
+            _add_limits(inner)
+
+
+for _schema in _ARGUMENTS.values():
+    _add_limits(_schema)
 
 
 @dataclass(frozen=True, slots=True)

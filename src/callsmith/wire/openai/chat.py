@@ -78,6 +78,11 @@ def _read_tools(fields: Fields, key: str) -> tuple[Tool, ...]:
     return read_tools(fields.objects(key), "parameters", api="chat")
 
 
+@declare.reuse
+def _read_functions(fields: Fields, key: str) -> tuple[Tool, ...]:
+    return read_tools((entry.object("function") or entry for entry in fields.objects(key)), "parameters")
+
+
 def read_choice(fields: Fields, key: str) -> Choice:
     """Which tools may or must be called, in any of the spellings there are."""
     value = fields.get(key)
@@ -247,7 +252,7 @@ class ChatFields(
     tools = declare.Field("ChatTool[]", _read_tools)
     tool_choice = declare.Field("ToolChoice", read_choice)
     parallel_tool_calls = declare.flag()
-    functions = declare.Field("ChatTool[]", _read_tools, "Deprecated: tools.")
+    functions = declare.Field("ChatTool[]", _read_functions, "Deprecated: tools.")
     function_call = declare.Field("ToolChoice", read_choice, "Deprecated: tool_choice.")
     max_completion_tokens = token_limit("As max_tokens.")
     max_tokens = token_limit()
