@@ -19,9 +19,9 @@ BEGINNING = """\
 All that `pip install 'callsmith[all]'` brings with it, and its licence. Versions and the hashes of their files are pinned in
 `requirements.lock`; `make setup` installs nothing else. `make dependencies` writes this page.
 
-`callsmith[transformers]` is not among them. It brings PyTorch (BSD-3-Clause), transformers, tokenizers, safetensors and
-huggingface-hub (Apache-2.0), and what these need, all under such licences; `make test-torch` looks at them. PyTorch's builds for
-NVIDIA's GPUs bring the CUDA libraries besides, under NVIDIA's own licence.
+`callsmith[transformers]` is not among them. It brings PyTorch (BSD-3-Clause), transformers, tokenizers and safetensors
+(Apache-2.0), and what these need, all under such licences; `make test-torch` looks at them. PyTorch's builds for NVIDIA's GPUs
+bring the CUDA libraries besides, under NVIDIA's own licence.
 
 | package | licence |
 |---|---|

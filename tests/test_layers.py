@@ -41,7 +41,7 @@ RULES = {
     "engines": Rule(
         INWARD, frozenset({"numpy", "llguidance", "xllamacpp", "transformers", "torch", "triton", "tokenizers", "aiohttp"})
     ),
-    "models": Rule(INWARD | {"engines"}),
+    "models": Rule(INWARD | {"engines"}, frozenset({"huggingface_hub"})),
     "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2", "anyio"})),
     "bus": Rule(INWARD, frozenset({"msgspec", "nats", "cryptography", "jwt", "aiohttp"})),
     "runtime": Rule(frozenset({"core", "files", "tools.define", "tools.functions"}), frozenset({"opentelemetry"})),

@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from callsmith.cli import doctor
+from callsmith.engines import memory
 from callsmith.engines.llama import libllama
 from callsmith.engines.llama import placement as devices
 from callsmith.engines.llama.trial_decode import write_tiny_model
@@ -66,7 +67,7 @@ def test_a_model_that_has_not_been_fetched_fails(callsmith, tmp_path, monkeypatc
 
 def test_too_little_memory_is_a_warning(callsmith, tmp_path, monkeypatch):
     (tmp_path / "m.gguf").write_bytes(b"GGUF" * 1000)
-    monkeypatch.setattr(doctor, "free_memory", lambda: 100)
+    monkeypatch.setattr(memory, "free_memory", lambda: 100)
     result = callsmith("doctor", "--model", str(tmp_path / "m.gguf"))
     assert result.code == 0
     assert line_of(result.out, "memory").startswith("warn")
@@ -156,5 +157,5 @@ def test_a_server_that_does_not_answer_fails(callsmith):
 
 
 def test_free_memory_can_be_told_here():
-    free = doctor.free_memory()
+    free = memory.free_memory()
     assert free is None or free > 1_000_000

@@ -9,7 +9,11 @@ from callsmith.core.events import CallReady
 from callsmith.core.values import Tool
 from callsmith.formats import format_named, formats
 from callsmith.formats.reader.parse import read
+from tests.folders_of_others import write_cached, write_ollama
+from tests.hub_fixtures import home
 from tests.small import shallow_file
+
+__all__ = ["home"]
 
 HERMES = """\
 {%- if tools %}{{ tools | tojson }}{% endif %}
@@ -114,3 +118,15 @@ def test_what_cannot_be_shown_as_a_response_template_is_an_error(callsmith):
 def test_the_template_of_a_gguf_file_is_taken_from_it(callsmith):
     result = callsmith("formats", "detect", str(shallow_file()))
     assert result.code == 1 and "shows no calls" in result.err  # it was read
+
+
+@pytest.mark.weights
+def test_the_template_of_a_model_that_another_program_has_is_found_by_its_name(callsmith, home: Path):
+    write_ollama(home / ".ollama" / "models", "registry.ollama.ai/library/smollm2/135m", shallow_file())
+    config = b'{"architectures": ["Qwen2ForCausalLM"]}'
+    files = {"config.json": config, "model.safetensors": b"x", "chat_template.jinja": HERMES.encode()}
+    write_cached(home / ".cache" / "huggingface" / "hub", "org/chat", files)
+    assert callsmith("formats", "detect", "org/chat").out.startswith("hermes")
+    by_name, by_path = callsmith("formats", "detect", "smollm2:135m"), callsmith("formats", "detect", str(shallow_file()))
+    assert (by_name.code, by_name.out) == (by_path.code, by_path.out)
+    assert "smollm2:135m" in callsmith("formats", "detect", "nobody").err

@@ -1,4 +1,5 @@
-"""`callsmith models`: the catalogue, fetching, verifying. No network: the weights come out of a pretended store."""
+"""`callsmith models`: the catalogue, what is on this machine, fetching, verifying. No network: the weights are of a pretended
+store, or from a hub on this machine."""
 
 import json
 from pathlib import Path
@@ -6,14 +7,19 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.errors import Unavailable
+from callsmith.core.errors import MissingExtra, Unavailable
 from callsmith.engines.llama import libllama
 from callsmith.models.weights import fetch as weights
 from callsmith.models.weights.catalogue import catalogue, default_model
+from tests.folders_of_others import CONTENT, write_lm_studio, write_ollama
+from tests.hub_fixtures import home, hub_server
+from tests.hub_server import FakeHub
+
+__all__ = ["home", "hub_server"]
 
 
 @pytest.fixture(autouse=True)
-def empty_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def empty_cache(home: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("CALLSMITH_CACHE", str(tmp_path))
     return tmp_path / "models"
 
@@ -101,3 +107,55 @@ def test_nothing_is_fetched_for_an_engine_that_does_not_work(callsmith, empty_ca
     result = callsmith("chat", "--model", "smollm2-135m", "Hi")
     assert result.code == 1
     assert "CALLSMITH_LIBLLAMA names no library" in result.err
+
+
+def test_what_other_programs_have_is_listed_with_the_names_that_are_taken(callsmith, home: Path):
+    blob = write_ollama(home / ".ollama" / "models", "registry.ollama.ai/library/qwen3/4b")
+    write_ollama(home / ".ollama" / "models", "registry.ollama.ai/library/gpt-oss/120b-cloud", None)
+    write_lm_studio(home / ".lmstudio", "org/A-GGUF", "A-Q4_0.gguf")
+    result = callsmith("models")
+    lines = {line.split()[0]: line for line in result.out.splitlines() if line.strip()}
+    assert "Ollama" in lines["qwen3:4b"] and "LM Studio" in lines["org/A-GGUF:Q4_0"]
+    assert "Not usable: gpt-oss:120b-cloud of Ollama: it has no GGUF file" in result.out
+    rows = {row["name"]: row for row in json.loads(callsmith("models", "--json").out)}
+    assert (rows["qwen3:4b"]["path"], rows["qwen3:4b"]["program"]) == (str(blob), "Ollama")
+    assert rows["smollm2-135m"]["program"] == "callsmith"
+    assert callsmith("models", "fetch", "qwen3:4b").out.strip() == str(blob)
+
+
+def test_a_model_of_a_hub_is_fetched_and_the_choice_is_told(callsmith, hub_server: FakeHub):
+    hub_server.add("org/repo", {"m-Q4_K_M.gguf": CONTENT, "m-Q8_0.gguf": CONTENT * 2})
+    result = callsmith("models", "fetch", "hf:org/repo")
+    assert result.code == 0
+    assert result.out.strip().endswith("m-Q4_K_M.gguf")
+    told, others, place = result.err.splitlines()[:3]
+    assert told.startswith("org/repo: Q4_K_M (0 MB): the usual one; ")
+    assert others == "Also there: Q8_0 (0 MB); another one is taken by its name, as in hf:org/repo:Q8_0"
+    assert place.startswith("Fetching it into ")
+    hub_server.down = 503
+    assert callsmith("models", "fetch", "org/repo").out == result.out
+
+
+@pytest.mark.parametrize(
+    ("spec", "code", "message"),
+    [
+        ("org/gated", 1, "error: org/gated is gated: its authors ask you to accept its terms first\nAccept them at http://"),
+        ("org/none", 1, "error: the hub knows no org/none, and no file or folder org/none here (401)"),
+        ("hf:org/repo:Q9", 2, "error: org/repo has no Q9; there: Q8_0 (0 MB)"),
+        ("hf:org/repo@v2", 1, "error: org/repo has no revision v2 (404)"),
+        ("org/tensors", 2, "error: running Hugging Face checkpoints in process needs an optional part: pip install 'callsmith["),
+    ],
+)
+def test_what_a_hub_does_not_give_is_said_in_a_line_or_two(
+    callsmith, hub_server: FakeHub, monkeypatch: pytest.MonkeyPatch, spec: str, code: int, message: str
+):
+    def find_engine(scheme: str) -> None:
+        if scheme == "transformers":
+            raise MissingExtra("transformers", "running Hugging Face checkpoints in process")
+
+    monkeypatch.setattr("callsmith.engines.find_engine", find_engine)
+    hub_server.add("org/repo", {"m-Q8_0.gguf": CONTENT})
+    hub_server.add("org/gated", {"m-Q8_0.gguf": CONTENT}, tokens=frozenset({"hf_x"}))
+    hub_server.add("org/tensors", {"model.safetensors": b"x", "config.json": b"{}"})
+    result = callsmith("chat", "--model", spec, "Hi")
+    assert (result.code, message in result.err) == (code, True), result.err

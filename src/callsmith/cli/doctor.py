@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 Status: TypeAlias = Literal["ok", "warn", "fail"]
 
 _REQUIREMENT = re.compile(r"([\w.-]+)[^;]*; extra == '([\w-]+)'")
-ROOM = 1.2  # how much memory a model takes, as a multiple of its file: the rest is its context
 COLOURS = {"ok": "green", "warn": "yellow", "fail": "red"}
 
 app = typer.Typer()
@@ -176,40 +175,46 @@ def _config(config: Path | None) -> "tuple[Diagnosis, Settings | None]":
 
 
 def _weights(spec: str) -> Iterator[Diagnosis]:
-    from callsmith.models.opening import WEIGHTS_SCHEME, split_spec
+    from callsmith.models.opening import CHECKPOINT_SCHEME, WEIGHTS_SCHEME, find_weights, split_spec
     from callsmith.models.remote.providers import parse_spec
     from callsmith.models.weights.catalogue import catalogue
-    from callsmith.models.weights.fetch import WeightStore, locate
+    from callsmith.models.weights.fetch import WeightStore
+    from callsmith.models.weights.hub_names import parse
 
     try:
         if remote := parse_spec(spec):
             yield Diagnosis("ok", "model", f"{remote.model or 'the only one'} at {', '.join(remote.urls)}: no weights needed")
             return
-        scheme, spec = split_spec(spec)
+        scheme, rest = split_spec(spec)
+        is_weights = scheme == WEIGHTS_SCHEME or (scheme == CHECKPOINT_SCHEME and parse(spec) is not None)
     except CallsmithError as error:
         yield Diagnosis("fail", "model", str(error))
         return
-    if scheme != WEIGHTS_SCHEME:
+    if not is_weights:
         yield Diagnosis("ok", "model", f"{scheme}: no weights needed")
         return
 
     def look() -> str:
-        return f"{WeightStore().verify(spec)}, sha256 as in the catalogue" if spec in catalogue() else f"{locate(spec)}"
+        if rest in catalogue():
+            return f"{WeightStore().verify(rest)}, sha256 as in the catalogue"
+        return find_weights(spec)[1]
 
     finding = _attempt("model", look)
     yield finding
-    if finding.status == "ok":
-        yield _memory(locate(spec))
+    if finding.status == "ok" and (file := Path(find_weights(spec)[1])).is_file():
+        yield _memory(file)
 
 
 def _memory(file: Path) -> Diagnosis:
     from callsmith.core.types.quantities import write_size
+    from callsmith.engines import memory
+    from callsmith.engines.split_gguf import split_parts
 
     if placed := _placement(file):
         return Diagnosis("ok", "memory", placed)
-    size = file.stat().st_size
+    size = sum(part.stat().st_size for part in split_parts(file))
 
-    free, needed = free_memory(), int(size * ROOM)
+    free, needed = memory.free_memory(), int(size * memory.ROOM)
     if free is None:
         return Diagnosis("ok", "memory", f"about {write_size(needed)} are needed; what is free is not known here")
     text = f"{write_size(free)} free, about {write_size(needed)} needed"
@@ -227,21 +232,6 @@ def _placement(file: Path) -> str:
         return str(place(file, gpus(load())))
     except CallsmithError:
         return ""  # a line above says so
-
-
-def free_memory() -> int | None:
-    """Bytes of memory available to this process; None where the system does not say."""
-    try:
-        lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
-    except (OSError, StopIteration, ValueError):
-        return None
-    try:  # a container may have less than its machine
-        group = Path("/sys/fs/cgroup")
-        most, used = ((group / name).read_text("ascii").strip() for name in ("memory.max", "memory.current"))
-        return min(free, int(most) - int(used))
-    except (OSError, ValueError):
-        return free
 
 
 def _port(host: str, port: int) -> Diagnosis:

@@ -248,17 +248,19 @@ def _sample(format: "Format") -> str:
 
 
 def _template(source: str) -> "Template":
-    """The template of a file, of weights, or of a model of the catalogue."""
+    """The template of a file, or of weights on this machine, however they are named."""
     from callsmith.formats.prompt.template import Template
     from callsmith.models.weights.catalogue import catalogue
     from callsmith.models.weights.disk import is_gguf
+    from callsmith.models.weights.found import find_model, list_model_names
+    from callsmith.models.weights.hub_names import parse
 
     path = Path(source).expanduser()
     if path.is_file() and not is_gguf(path):
         return Template(_text_in(path))
     entry = catalogue().get(source)
-    if entry is None and not source.endswith(".gguf") and not path.exists():
-        raise UsageError(f"there is no file {source}, and no model of that name; models: {', '.join(catalogue())}")
+    if entry is None and not source.endswith(".gguf") and not path.exists() and not (parse(source) or find_model(source)):
+        raise UsageError(f"there is no file {source}, and no model of that name; models: {', '.join(list_model_names())}")
     if entry and entry.template:
         return Template(entry.template)
     import asyncio
@@ -266,7 +268,11 @@ def _template(source: str) -> "Template":
     from callsmith.engines import open_engine
     from callsmith.models.weights.fetch import locate
 
-    engine = open_engine(f"llama:{locate(source)}", context=64)
+    weights = locate(source)
+    if weights.is_dir():
+        files = [weights / name for name in ("chat_template.jinja", "tokenizer_config.json")]
+        return Template(_text_in(next((file for file in files if file.is_file()), files[-1])))
+    engine = open_engine(f"llama:{weights}", context=64)
     asyncio.run(engine.close())
     if engine.info.template is None:
         raise UsageError(f"{source} carries no chat template")

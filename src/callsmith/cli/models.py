@@ -1,4 +1,4 @@
-"""`callsmith models`: the models that are known by name, and their weights."""
+"""`callsmith models`: the models that are known by name, those that are on this machine already, and their weights."""
 
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -9,13 +9,16 @@ from callsmith.cli.inputs.options import example, make_group
 from callsmith.cli.terminal.output import echo, echo_json, print_table
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-    from pathlib import Path
+    from collections.abc import Sequence
 
+    from callsmith.models.weights.found import FoundModel
     from callsmith.models.weights.measured import Measured
 
 app = make_group(
-    "models", "The models known by name, and their weights.", "callsmith models", "callsmith models fetch qwen2.5-coder-1.5b"
+    "models",
+    "The models known by name, those on this machine already, and their weights.",
+    "callsmith models",
+    "callsmith models fetch qwen2.5-coder-1.5b",
 )
 
 
@@ -23,15 +26,17 @@ app = make_group(
 def list_models(
     context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False
 ) -> None:
-    """List the models of the catalogue, and what else has been fetched."""
+    """List the models of the catalogue, and those that Ollama, LM Studio, llama.cpp and the cache of the Hugging Face hub hold.
+
+    All names are taken by --model."""
     if context.invoked_subcommand:
         return
-    from callsmith.models.weights.fetch import WeightStore
+    from callsmith.models.weights.found import find_models
 
-    there = WeightStore().list_installed()
-    rows = _rows(there)
+    found, skipped = find_models()
+    rows = _rows()
     if as_json:
-        echo_json(rows)
+        echo_json([*rows, *_found_rows(found)])
         return
     from rich.text import Text
 
@@ -44,8 +49,13 @@ def list_models(
     print_table(("name", "model", "size", "licence", "installed"), lines)
     echo("Good for:")
     for row in rows:
-        if row["good_for"]:
-            echo(f"  {row['name']}: {row['good_for']}")
+        echo(f"  {row['name']}: {row['good_for']}")
+    if found:
+        echo("On this machine already:")
+        places = [(Text(model.name, "bold"), Text(model.program), write_size(model.size)) for model in found]
+        print_table(("name", "program", "size"), places)
+    for model in skipped:
+        echo(f"Not usable: {model.name} of {model.program}: {model.reason}")
     from callsmith.models.weights.measured import load_measured
 
     if measured := load_measured():
@@ -54,19 +64,23 @@ def list_models(
             echo(f"  {measurement.model}, {key}: {_describe_measured(measurement)}")
 
 
-@app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b"))
+@app.command("fetch", epilog=example("callsmith models fetch qwen2.5-coder-1.5b", "callsmith models fetch hf:org/repo:Q4_K_M"))
 def fetch_model(
     name: Annotated[
-        str, typer.Argument(autocompletion=complete_models, help="A name of the catalogue, or org/repo/file.gguf on a hub.")
+        str,
+        typer.Argument(
+            autocompletion=complete_models,
+            help="A name of the catalogue, or a model on the Hugging Face hub: hf:org/repo, hf:org/repo:Q4_K_M, "
+            "hf:org/repo/file.gguf, with @revision behind it where it is not the newest.",
+        ),
     ],
     force: Annotated[bool, typer.Option("--force", help="Fetch them again, even if they are there.")] = False,
 ) -> None:
-    """Fetch a model's weights. An interrupted download is resumed."""
+    """Fetch a model's weights, unless they are there. An interrupted download is resumed. Of a repository's models the one is
+    taken that fits this memory; it is told which, and what else there is."""
     from callsmith.cli.terminal import fetching
-    from callsmith.models.weights.fetch import WeightStore
 
-    there = WeightStore().list_installed().get(name)
-    echo(there if there and not force else fetching.fetch(name, force=force))
+    echo(fetching.fetch(name, force=True) if force else fetching.find_or_fetch(name))
 
 
 @app.command("verify", epilog=example("callsmith models verify qwen2.5-coder-1.5b"))
@@ -91,14 +105,23 @@ def _describe_measured(measurement: "Measured") -> str:
     return f"tool prompt {measurement.tool_prompt}{threshold}{'; held out: ' if shares else ''}{', '.join(shares)}"
 
 
-def _rows(there: "Mapping[str, Path]") -> list[dict[str, Any]]:
+def _rows() -> list[dict[str, Any]]:
     from callsmith.models.weights.catalogue import catalogue, default_model
+    from callsmith.models.weights.fetch import WeightStore
 
-    own = {"title": "", "licence": "", "good_for": "", "format": None}
-    known = {
-        name: {field: getattr(entry, field) for field in ("size", *own)} | {"default": name == default_model()}
+    there = WeightStore().list_installed()
+    return [
+        {
+            "name": name,
+            **{field: getattr(entry, field) for field in ("size", "title", "licence", "good_for", "format")},
+            "default": name == default_model(),
+            "path": str(there[name]) if name in there else None,
+            "program": "callsmith",
+        }
         for name, entry in catalogue().items()
-    }
-    others = {name: {"size": path.stat().st_size, **own, "default": False} for name, path in there.items() if name not in known}
-    paths = {name: str(path) for name, path in there.items()}
-    return [{"name": name, **row, "path": paths.get(name)} for name, row in (known | others).items()]
+    ]
+
+
+def _found_rows(found: "Sequence[FoundModel]") -> list[dict[str, Any]]:
+    own = {"title": "", "licence": "", "good_for": "", "format": None, "default": False}
+    return [{"name": model.name, "size": model.size, **own, "path": str(model.path), "program": model.program} for model in found]

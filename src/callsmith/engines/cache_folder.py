@@ -1,4 +1,4 @@
-"""The folder for what is fetched: model weights, and libraries of engines."""
+"""The folders for what is fetched: our own, for weights and libraries, and the one that all clients of a model hub share."""
 
 import os
 import sys
@@ -16,3 +16,12 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "callsmith"
     return Path.home() / ".cache" / "callsmith"
+
+
+def hub_cache_folder() -> Path:
+    """The cache of the Hugging Face hub, where its own client has it."""
+    if chosen := os.environ.get("HF_HUB_CACHE") or os.environ.get("HUGGINGFACE_HUB_CACHE"):
+        return Path(os.path.expandvars(chosen)).expanduser()
+    if home := os.environ.get("HF_HOME"):
+        return Path(os.path.expandvars(home)).expanduser() / "hub"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "huggingface" / "hub"

@@ -29,9 +29,10 @@ from callsmith.models.remote.providers import KEY_VARIABLE, RemoteSpec, api_key,
 from callsmith.models.tool_prompts import tool_prompt_named
 from callsmith.models.traits import Traits, describe_local
 from callsmith.models.weights.catalogue import Entry, catalogue
-from callsmith.models.weights.disk import find_file
+from callsmith.models.weights.disk import find_file, find_path
 from callsmith.models.weights.fetch import locate
-from callsmith.models.weights.hub import HUB_SCHEME
+from callsmith.models.weights.found import find_model
+from callsmith.models.weights.hub_names import CHECKPOINT_SCHEME, HUB_SCHEME, is_hub_address, parse
 from callsmith.models.weights.measured import Measured, find_measured
 from callsmith.wire.upstream.dialects import UpstreamDialect, dialect_named
 from callsmith.wire.upstream.quirks import Quirks
@@ -110,8 +111,9 @@ class Options(EngineOptions):
 
 
 def open_model(spec: str, options: Options = Options()) -> OpenedModel:
-    """Open a catalogue name, a GGUF file, `org/repo/file.gguf` of a hub, the `scheme:rest` of any engine, or a model of another
-    server: `provider:model`, or `http://host/v1#model`."""
+    """Open a catalogue name, a GGUF file, a folder, a model on a hub (`hf:org/repo:Q4_K_M`) or one that another program has on
+    this machine (`qwen3:4b`), the `scheme:rest` of any engine, or a model of another server: `provider:model`,
+    `http://host/v1#model`."""
     check_argument("spec", spec, str)
     check_argument("options", options, Options)
     load_presets()
@@ -148,7 +150,9 @@ def describe_model(spec: str, options: Options = Options()) -> ModelInfo:
 def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Template, Traits]:
     """What makes a model of an engine: its format, its template, and what else is known of it."""
     entry = catalogue().get(spec)
-    preset = None if entry else preset_for(info.name, Path(spec).stem if spec.lower().endswith(".gguf") else "")
+    name = parse(spec)
+    called = Path(spec).stem if spec.lower().endswith(".gguf") else name.repo.rpartition("/")[2] if name else ""
+    preset = None if entry else preset_for(info.name, called)
     known = entry or preset
     measured = find_measured(info.name, info.weights.size)  # counts like a preset, and before one
     source = (options.template.read_text("utf-8") if options.template else entry and entry.template) or info.template
@@ -237,14 +241,26 @@ def _only_model(upstream: Upstream, dialect: UpstreamDialect) -> str:
 def split_spec(spec: str) -> tuple[str, str]:
     """The scheme of an engine and the rest: `("scripted", "Hello")`; weights, however they are named, are `("llama", name)`."""
     scheme, colon, rest = spec.partition(":")
-    if not colon or not _SCHEME.fullmatch(scheme) or scheme == HUB_SCHEME:
+    if not colon or not _SCHEME.fullmatch(scheme) or scheme == HUB_SCHEME or is_hub_address(spec):
         return WEIGHTS_SCHEME, spec
     try:
         find_engine(scheme)
     except UnknownName:
-        if find_file(spec):
+        if find_file(spec) or find_model(spec):
             return WEIGHTS_SCHEME, spec
         raise
+    return scheme, rest
+
+
+def find_weights(spec: str) -> tuple[str, str]:
+    """The scheme of an engine and what it is to open, with the path of the weights where it opens files. Weights that are not on
+    this machine are `Unavailable`."""
+    scheme, rest = split_spec(spec)
+    if scheme == WEIGHTS_SCHEME:
+        path = locate(rest)
+        return CHECKPOINT_SCHEME if path.is_dir() else scheme, str(path)
+    if scheme == CHECKPOINT_SCHEME and find_path(rest) is None and parse(spec):
+        return scheme, str(locate(spec))
     return scheme, rest
 
 
@@ -256,9 +272,7 @@ def _engine(spec: str, options: Options) -> Engine:
 
 def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, object]]:
     """The scheme of an engine, what it is to open, and how."""
-    scheme, rest = split_spec(spec)
-    if scheme == WEIGHTS_SCHEME:
-        rest = str(locate(rest))
+    scheme, rest = find_weights(spec)
     entry = catalogue().get(spec)
     context = options.context or (min(entry.context, _LONGEST_CONTEXT) if entry else None)
     return scheme, rest, {**options.for_engine(), "context": context, "live": options.live, "queue": options.queue}

@@ -58,9 +58,10 @@ class Llm(EngineOptions):
         "-m",
         variable="CALLSMITH_MODEL",
         table="models",
-        help="A name of `callsmith models`, a GGUF file, org/repo/file.gguf on a hub, an engine, as scripted:TEXT, or a model of "
-        "another server: PROVIDER:MODEL as in ollama:qwen3, or http://HOST/v1#MODEL (several: http://A/v1,http://B/v1#MODEL). "
-        "For several models NAME=MODEL, as often as there are models. Default: the first of the catalogue.",
+        help="A name of `callsmith models`, a GGUF file, a folder, a model on the Hugging Face hub, as hf:org/repo:Q4_K_M or its "
+        "address, an engine, as scripted:TEXT, or a model of another server: PROVIDER:MODEL as in ollama:qwen3, or "
+        "http://HOST/v1#MODEL (several: http://A/v1,http://B/v1#MODEL). For several models NAME=MODEL, as often as there are "
+        "models. Default: the first of the catalogue.",
     )
     name: str | None = flag(None, "--name", help="The model's name for clients.")
     format: str | None = flag(

@@ -5,7 +5,6 @@ import random
 import shutil
 import threading
 import zipfile
-from collections.abc import Iterator
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -13,9 +12,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from callsmith.core.errors import Rejected, Unavailable, UnknownName
+from callsmith.core.errors import Unavailable, UnknownName
 from callsmith.models.weights import fetch as weights
-from callsmith.models.weights import hub
 from callsmith.models.weights.catalogue import Entry, Wheels, catalogue, default_model, weights_folder
 from callsmith.models.weights.fetch import WeightStore
 from tests.small import SMALL
@@ -216,97 +214,6 @@ def test_an_unknown_name_lists_the_known(store: WeightStore) -> None:
     for ask in (store.locate, store.fetch, store.verify):
         with pytest.raises(UnknownName, match="toy"):
             ask("toi")
-
-
-def test_hub_files_have_two_spellings() -> None:
-    file = hub.HubFile("org/repo", "sub/model-q4.gguf")
-    assert hub.parse("org/repo/sub/model-q4.gguf") == hub.parse("hf:org/repo:sub/model-q4.gguf") == file
-    assert [hub.parse(spec) for spec in ("toy", "a/b.gguf", "org/repo/../x.gguf", "/org/repo/x.gguf", "hf:repo:x.gguf")] == [
-        None
-    ] * 5
-
-
-class Hub(BaseHTTPRequestHandler):
-    """A hub of one file: it sends the asker on to where the bytes are, and knows the sha256."""
-
-    tokens: list[str | None]
-
-    def do_GET(self) -> None:
-        self.tokens.append(self.headers.get("Authorization"))
-        if self.path == "/org/repo/resolve/main/model.gguf":
-            self.send_response(302)
-            self.send_header("Location", f"http://localhost:{self.server.server_address[1]}/bytes")
-            self.send_header("X-Linked-Etag", f'"{hashlib.sha256(CONTENT).hexdigest()}"')
-            self.end_headers()
-        elif self.path == "/bytes":
-            begin = int((self.headers.get("Range") or "bytes=0-").removeprefix("bytes=").rstrip("-"))
-            if begin >= len(CONTENT):
-                self.send_error(416)
-                return
-            self.send_response(206 if begin else 200)
-            self.send_header("Content-Length", str(len(CONTENT) - begin))
-            self.end_headers()
-            self.wfile.write(CONTENT[begin:])
-        else:
-            self.send_error(404)
-
-    def log_message(self, format: str, *args: object) -> None:
-        """Says nothing."""
-
-
-@pytest.fixture
-def hub_server(monkeypatch: pytest.MonkeyPatch) -> Iterator[type[Hub]]:
-    handler = type("OneHub", (Hub,), {"tokens": []})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        monkeypatch.setenv("HF_ENDPOINT", f"http://127.0.0.1:{server.server_address[1]}")
-        monkeypatch.setenv("no_proxy", "*")
-        threading.Thread(target=server.serve_forever, daemon=True).start()
-        yield handler
-        server.shutdown()
-
-
-def test_a_hub_file_is_fetched_resumed_and_checked_and_the_token_stays_with_the_hub(
-    store: WeightStore, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HF_TOKEN", "secret")
-    with pytest.raises(Unavailable, match="not been fetched"):
-        store.locate("org/repo/model.gguf")
-    folder = store.folder / "hub" / "org" / "repo"
-    folder.mkdir(parents=True)
-    (folder / "model.gguf.partial").write_bytes(CONTENT[:100])
-    path = store.fetch("hf:org/repo:model.gguf")
-    assert path.read_bytes() == CONTENT
-    assert hub_server.tokens == ["Bearer secret", None]
-    assert store.locate("org/repo/model.gguf") == path
-    assert store.list_installed() == {"org/repo/model.gguf": path}
-    (folder / "model.gguf.partial").write_bytes(b"x" * 100)
-    path.unlink()
-    with pytest.raises(Unavailable, match="damaged"):
-        store.fetch("org/repo/model.gguf")
-
-
-def test_a_hub_file_that_had_come_whole_before_the_fetch_was_killed_is_taken(store: WeightStore, hub_server: type[Hub]) -> None:
-    partial = store.folder / "hub" / "org" / "repo" / "model.gguf.partial"
-    partial.parent.mkdir(parents=True)
-    partial.write_bytes(CONTENT)
-    assert store.fetch("org/repo/model.gguf").read_bytes() == CONTENT
-    partial.with_suffix("").unlink()
-    partial.write_bytes(CONTENT + b"of another version")
-    with pytest.raises(Unavailable, match="damaged") as caught:
-        store.fetch("org/repo/model.gguf")
-    assert caught.value.retryable
-    assert store.fetch("org/repo/model.gguf").read_bytes() == CONTENT
-
-
-def test_a_hub_that_refuses_or_is_not_there_says_so(
-    store: WeightStore, hub_server: type[Hub], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(Rejected, match="404"):
-        store.fetch("org/repo/other.gguf")
-    monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    with pytest.raises(Unavailable, match="from the hub") as caught:
-        store.fetch("org/repo/model.gguf")
-    assert caught.value.retryable
 
 
 def test_the_weights_folder_can_be_chosen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -197,9 +197,9 @@ def _messages(session: "ChatSession") -> Iterator[str]:
 
 
 def _model_names() -> list[str]:
-    from callsmith.models.weights.catalogue import catalogue
+    from callsmith.models.weights.found import list_model_names
 
-    return list(catalogue())
+    return list_model_names()
 
 
 def _choice(text: str) -> "Choice":

@@ -5,10 +5,10 @@ from pathlib import Path
 
 
 def complete_models(incomplete: str) -> list[str]:
-    """Names of the catalogue, GGUF files and folders."""
-    from callsmith.models.weights.catalogue import catalogue
+    """Names of the catalogue and of models on this machine, GGUF files and folders."""
+    from callsmith.models.weights.found import list_model_names
 
-    return [*_starting(catalogue(), incomplete), *_paths(incomplete, ".gguf")]
+    return [*_starting(list_model_names(), incomplete), *_paths(incomplete, ".gguf")]
 
 
 def complete_formats(incomplete: str) -> list[str]:

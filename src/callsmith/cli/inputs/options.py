@@ -90,16 +90,24 @@ def register_user_files(llm: "Llm") -> str | None:
 
 
 def alias_of(spec: str) -> str:
-    """What a model is called when nobody says: its name in the catalogue or at its server, its file's, or its engine's."""
+    """What a model is called when nobody says: its name in the catalogue, on a hub or at a server, its file's or its engine's."""
     from callsmith.models.opening import WEIGHTS_SCHEME, split_spec
     from callsmith.models.remote.providers import parse_spec
+    from callsmith.models.weights.disk import find_path
+    from callsmith.models.weights.found import PREFIXES
+    from callsmith.models.weights.hub_names import parse
 
     if remote := parse_spec(spec):
         return remote.model or remote.provider.name or "remote"
     scheme, rest = split_spec(spec)
+    if (name := parse(spec)) and not find_path(rest):
+        return Path(name.file).stem if name.file else name.repo
     if scheme != WEIGHTS_SCHEME:
         return rest.rpartition("#")[2] if "://" in rest and "#" in rest else scheme
-    return Path(rest.rpartition(":")[2]).stem if rest.endswith(".gguf") else rest
+    program, _, called = rest.partition(":")
+    if program in PREFIXES:
+        return called
+    return Path(rest.rpartition(":")[2]).stem if rest.endswith(".gguf") else Path(rest).name if find_path(rest) else rest
 
 
 def find_format(name: str) -> "Format":

@@ -9,7 +9,6 @@ folder is read; the cache of the Hugging Face hub is looked into, too. Nothing i
 """
 
 import json
-import os
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -18,6 +17,7 @@ from urllib.parse import urlsplit
 
 from callsmith.core.types.tables import as_list, as_object, as_text
 from callsmith.core.values import Json
+from callsmith.engines.cache_folder import hub_cache_folder
 from callsmith.engines.port import EngineInfo
 
 _SEPARATOR: Final = "\ufdd1\ufdd2"  # noncharacters, which no token has
@@ -97,8 +97,7 @@ def _find_folder(model: str) -> Path | None:
             return folder if folder.is_dir() else None
         if not _REPOSITORY.fullmatch(model):
             return None
-        home = Path(os.environ.get("HF_HOME") or Path.home() / ".cache" / "huggingface")
-        cached = Path(os.environ.get("HF_HUB_CACHE") or home / "hub") / f"models--{model.replace('/', '--')}"
+        cached = hub_cache_folder() / f"models--{model.replace('/', '--')}"
         commit = _read(cached / "refs" / "main")
         folder = cached / "snapshots" / commit.strip() if commit else None
         return folder if folder and folder.is_dir() else None

@@ -26,6 +26,7 @@ from callsmith.engines.llama_builds.builds import this_machine
 from callsmith.engines.llama_builds.locate import unused_gpu
 from callsmith.engines.lru import LRU
 from callsmith.engines.port import EngineInfo
+from callsmith.engines.split_gguf import split_parts
 
 _CACHED_BYTES: Final = 1 << 20  # of text, and of its tokens
 _LONGEST: Final = 4096  # bytes of a text that is cached
@@ -215,7 +216,7 @@ def describe_file(metadata: Callable[[str], str | None], path: Path, parameters:
             parameters=parameters,
             size_label=metadata("general.size_label") or "",
             quantization=_QUANTIZATIONS.get(metadata("general.file_type") or "", ""),
-            size=path.stat().st_size,
+            size=sum(part.stat().st_size for part in split_parts(path)),
         ),
         sampling=with_standards(*(float(text) if text else None for text in sampling)),
     )

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, TypeAlias
 
 from callsmith.engines.llama.libllama import Library, declare
+from callsmith.engines.split_gguf import split_parts
 
 Value: TypeAlias = "int | float | bool | str | list[int | float | bool | str]"
 
@@ -23,7 +24,6 @@ _TEXT, _LIST = 8, 9
 _SIZE: Final = struct.Struct("<Q")
 _LONGEST: Final = 4096  # numbers of a list that are read: longer ones belong to the vocabulary
 _LAYER: Final = re.compile(r"blk\.(\d+)\.")
-_SPLIT: Final = re.compile(r"-\d{5}-of-(\d{5})\.gguf$")
 _GPU, _INTEGRATED = 1, 2  # types of devices; the processor is one too
 _Pointer, _Text = C.c_void_p, C.c_char_p
 # name: (result, *arguments)
@@ -81,11 +81,9 @@ class Header:
 def read_header(path: Path) -> Header:
     """Read the header of a file and of the files that it was split into; ValueError if there is no such thing in it."""
     metadata, tensors, parameters = _read(path)
-    if match := _SPLIT.search(path.name):
-        for number in range(2, int(match[1]) + 1):
-            part = path.with_name(path.name[: match.start()] + f"-{number:05}-of-{match[1]}.gguf")
-            _, more, count = _read(part)
-            tensors, parameters = tensors | more, parameters + count
+    for part in split_parts(path)[1:]:
+        _, more, count = _read(part)
+        tensors, parameters = tensors | more, parameters + count
     return Header(metadata, tensors, parameters)
 
 

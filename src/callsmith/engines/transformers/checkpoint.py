@@ -145,7 +145,14 @@ def load(folder: Path, device: str, dtype: str | None) -> Checkpoint:
         why = (str(error).strip() or type(error).__name__).splitlines()[0]
         raise Unavailable(f"{folder} cannot be loaded: {why}", hint=hint) from error
     size = sum(file.stat().st_size for file in folder.glob("*.safetensors"))
-    return describe(folder.resolve().name, model.to(device), tokenizer, size)
+    return describe(_name(folder.resolve()), model.to(device), tokenizer, size)
+
+
+def _name(folder: Path) -> str:
+    """What the checkpoint in a folder is called; one in the cache of a hub is in `models--ORG--NAME/snapshots/COMMIT`."""
+    repository = folder.parent.parent.name
+    is_cached = folder.parent.name == "snapshots" and repository.startswith("models--")
+    return repository.rpartition("--")[2] if is_cached else folder.name
 
 
 def describe(name: str, model: LanguageModel, tokenizer: Any, size: int = 0) -> Checkpoint:

@@ -7,11 +7,13 @@ Ours are in `providers.toml`; TOML files of the same shape in the folder `provid
 
 import os
 import re
+import socket
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib.resources import files
 from typing import Final
+from urllib.parse import urlsplit
 
 from callsmith.core.errors import UnknownName, UsageError
 from callsmith.core.serialize import load
@@ -19,6 +21,8 @@ from callsmith.core.types.tables import Table, parse_toml
 from callsmith.core.values import Json
 from callsmith.engines.upstream import split_urls
 from callsmith.models.plugins import user_files
+from callsmith.models.weights.found import PREFIXES, find_model
+from callsmith.models.weights.hub_names import is_hub_address
 from callsmith.wire.upstream.dialects import DIALECTS, dialect_named
 from callsmith.wire.upstream.quirks import SAMPLING, Quirks
 
@@ -55,7 +59,12 @@ class RemoteSpec:
 
 
 def parse_spec(spec: str) -> RemoteSpec | None:
-    """The remote model that a spec names; None if it names none."""
+    """The remote model that a spec names; None if it names none.
+
+    What another program has on this machine (`ollama:qwen3`) is a model of its server while that runs, and else its weights.
+    """
+    if is_hub_address(spec):
+        return None
     if match := _URL.fullmatch(spec):
         provider = _provider(match["provider"]) if match["provider"] else Provider("", "")
         return RemoteSpec(provider, split_urls(match["url"]), match["model"] or "", is_own=True)
@@ -65,8 +74,21 @@ def parse_spec(spec: str) -> RemoteSpec | None:
     provider = providers()[name]
     chosen = os.environ.get(provider.url_variable, "") if provider.url_variable else ""
     url = chosen if not chosen or "://" in chosen else f"http://{chosen}"  # Ollama's variable has a host and a port
-    is_own = bool(url) or _IS_HERE.match(provider.url) is not None
+    is_here = _IS_HERE.match(provider.url) is not None
+    if is_here and not url and name in PREFIXES and not _listens(provider.url) and find_model(spec):
+        return None
+    is_own = bool(url) or is_here
     return RemoteSpec(provider, split_urls(url or provider.url), model, is_own=is_own)
+
+
+def _listens(url: str) -> bool:
+    """Whether somebody listens at an address of this machine."""
+    address = urlsplit(url)
+    try:
+        with socket.create_connection((address.hostname or "localhost", address.port or 80), timeout=1):
+            return True
+    except OSError:
+        return False
 
 
 def api_key(provider: Provider) -> str:

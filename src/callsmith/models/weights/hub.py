@@ -1,135 +1,265 @@
-"""Single files of a model hub, over plain HTTPS. `HF_ENDPOINT` names another hub, `HF_TOKEN` opens gated repositories.
+"""Models of a hub: which of a repository's files are taken, and how they come here.
 
-Not covered: models split over several files, branches other than `main`.
+    plan = plan_download(parse("hf:org/repo"))       # asks the hub what there is, and chooses
+    download(plan)                                   # → Path, in the cache that all clients of the hub share
+
+The hub is asked by `huggingface_hub`, whose variables count: `HF_TOKEN`, `HF_ENDPOINT`, `HF_HUB_CACHE`, `HF_HUB_OFFLINE`, ….
 """
 
-import os
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
-from http.client import HTTPException, HTTPMessage
 from pathlib import Path
-from typing import IO, Any
-from urllib.error import HTTPError, URLError
-from urllib.parse import quote, urlsplit
-from urllib.request import HTTPRedirectHandler, Request, build_opener
+from typing import Any, Final, NoReturn, TypeAlias
+from urllib.parse import urlsplit
 
-from callsmith.core.errors import Rejected, Unavailable
-from callsmith.models.weights.disk import beside, digest_of, is_gguf, require_room
+from callsmith.core.errors import CallsmithError, MissingExtra, Rejected, Unavailable, UsageError, shorten
+from callsmith.engines.cache_folder import hub_cache_folder
+from callsmith.engines.memory import model_memory
+from callsmith.models.weights.disk import alone, digest_of, is_gguf, require_room
+from callsmith.models.weights.hub_names import HubName, parse
+from callsmith.models.weights.variants import Variant, VariantChoice, WeightFile, choose_variant, list_variants
 
-WORD = r"[A-Za-z0-9][A-Za-z0-9._-]*"
-HUB_SCHEME = "hf"
-REFERENCE = re.compile(rf"(?:{HUB_SCHEME}:(?P<repo>{WORD}/{WORD}):|(?P<plain>{WORD}/{WORD})/)(?P<file>(?:{WORD}/)*{WORD}\.gguf)")
-CHUNK = 1 << 20
-PATIENCE = 60.0
+__all__ = ["DownloadPlan", "HubName", "download", "parse", "plan_download"]
+
+_MOST_FILES: Final = 10_000  # of a repository
+_SMALL: Final = 16 << 20  # bytes of a file that is not worth resuming
+_COMMIT: Final = re.compile(r"[0-9a-f]{40}")
+_ETAG: Final = re.compile(r"[0-9a-f]{32,64}")
+
+Report: TypeAlias = Callable[[int, int], None]  # bytes that are there, and of how many
 
 
 @dataclass(frozen=True, slots=True)
-class HubFile:
-    """A file of a repository: `org/repo` and the path inside it."""
+class DownloadPlan:
+    """What will be fetched for a name, and why that."""
 
-    repo: str
-    file: str
-
-    def __str__(self) -> str:
-        return f"{self.repo}/{self.file}"
+    name: HubName
+    commit: str
+    choice: VariantChoice
 
     @property
-    def url(self) -> str:
-        endpoint = os.environ.get("HF_ENDPOINT") or "https://huggingface.co"
-        return f"{endpoint.rstrip('/')}/{self.repo}/resolve/main/{quote(self.file)}"
+    def variant(self) -> Variant:
+        return self.choice.variant
+
+    def describe(self) -> str:
+        """What was chosen, why, and what else there is, in a line or two."""
+        files = f", {len(self.variant.files)} files" if len(self.variant.files) > 1 else ""
+        told = f"{self.name.repo}: {self.variant}{files}" + (f": {self.choice.reason}" if self.choice.reason else "")
+        others = [*self.choice.others]
+        if not others:
+            return told
+        first, listed = others[0], ", ".join(map(str, others[:20])) + (" and more" if len(others) > 20 else "")
+        other = HubName(self.name.repo, first.label, "" if first.label else first.files[0].path, self.name.revision)
+        example = f"transformers:{self.name.repo}" if first.is_checkpoint else f"hf:{other}"
+        return f"{told}\nAlso there: {listed}; another one is taken by its name, as in {example}"
 
 
-def parse(spec: str) -> HubFile | None:
-    """`org/repo/file.gguf` or `hf:org/repo:file.gguf`; None if it is neither."""
-    match = REFERENCE.fullmatch(spec)
-    return HubFile(match["repo"] or match["plain"], match["file"]) if match else None
-
-
-def download(source: HubFile, target: Path, report: Callable[[int, int], None]) -> None:
-    """Download the file, resuming an earlier attempt; check size and, where the hub gives it, sha256."""
-    partial = beside(target, ".partial")
-    begun = partial.stat().st_size if partial.exists() else 0
-    redirects = _Redirects()
+def plan_download(name: HubName) -> DownloadPlan:
+    """Ask the hub what there is, and choose. Nothing is fetched."""
+    api = _client(name)
     try:
-        with build_opener(redirects).open(_request(source, begun), timeout=PATIENCE) as answer:
-            if answer.status != 206:  # the hub sends the whole
-                begun = 0
-            length = int(answer.headers.get("Content-Length") or 0)
-            if length <= 0:
-                raise ValueError("it does not say how long the file is")
-            total = begun + length
-            require_room(target.parent, length)
-            _write(answer, partial, begun, lambda done: report(done, total))
-            expected = redirects.sha256 or _sha256_of(answer.headers)
-    except HTTPError as error:
-        if error.code != 416 or not redirects.sha256:
-            raise _explain_refusal(source, error) from error
-        total, expected = 0, redirects.sha256  # nothing is left to send: the digest tells whether all of it is there
-    except (URLError, TimeoutError, ConnectionError, HTTPException, ValueError) as error:  # the last: lengths, addresses
-        raise Unavailable(
-            f"cannot fetch {source} from the hub: {getattr(error, 'reason', error)}",
-            hint="Check the network, or set HF_ENDPOINT to a mirror. What has arrived is kept.",
-            retryable=True,
-        ) from error
-    _accept(partial, target, total, expected)
+        info = api.model_info(name.repo, revision=name.revision or None, files_metadata=True, timeout=10)
+        commit: str = info.sha or ""
+        siblings: list[Any] = info.siblings or []
+        if not _COMMIT.fullmatch(commit):
+            raise ValueError("it names no commit")
+        files = [WeightFile(str(item.rfilename), int(item.size or 0), item.lfs.sha256 if item.lfs else "") for item in siblings]
+    except Exception as error:  # the client's own, and whatever comes of an answer that is none of a hub
+        _explain(error, name)
+    if len(files) > _MOST_FILES:
+        raise Unavailable(f"{name.repo} has more than {_MOST_FILES} files", hint="Name one: hf:org/repo/file.gguf")
+    variants, lacking = list_variants(file for file in files if _is_safe(file))
+    return DownloadPlan(name, commit, _choose(name, variants, lacking, [file.path for file in files]))
 
 
-def _request(source: HubFile, begun: int) -> Request:
-    request = Request(source.url, headers={"User-Agent": "callsmith"})
-    if token := os.environ.get("HF_TOKEN"):
-        request.add_unredirected_header("Authorization", f"Bearer {token}")
-    if begun:
-        request.add_header("Range", f"bytes={begun}-")
-    return request
-
-
-def _write(answer: IO[bytes], partial: Path, begun: int, report: Callable[[int], None]) -> None:
-    with partial.open("ab") as out:
-        out.truncate(begun)
-        while block := answer.read(CHUNK):
-            out.write(block)
-            report(out.tell())
-
-
-def _accept(partial: Path, target: Path, total: int, expected: str) -> None:
-    if partial.stat().st_size < total:
-        raise Unavailable(f"the download of {target.name} broke off", hint="Run it again: it goes on from there.", retryable=True)
-    if not is_gguf(partial) or (expected and digest_of(partial).hexdigest() != expected):
-        partial.unlink()
-        raise Unavailable(f"what the hub sent for {target.name} is damaged; it was thrown away", retryable=True)
-    partial.replace(target)
-
-
-def _explain_refusal(source: HubFile, error: HTTPError) -> Rejected:
-    hints = {
-        401: "The repository is private or gated: set HF_TOKEN.",
-        403: "The repository is gated: accept its terms on the hub and set HF_TOKEN.",
-        404: "Check the spelling of the repository and the file.",
-        416: "The partial download does not fit the file any more: fetch with --force.",
-    }
-    hint = hints.get(error.code, "")
-    return Rejected(
-        f"the hub refused {source}: {error.code} {error.reason}", status=error.code, hint=hint, retryable=error.code >= 500
+def _choose(name: HubName, variants: list[Variant], lacking: list[str], files: list[str]) -> VariantChoice:
+    named = [variant for variant in variants if name.matches(variant)]
+    if named and (name.file or name.label):
+        return VariantChoice(named[0], "" if len(named) == 1 else "the first of that name", tuple(named[1:]))
+    if named:
+        return choose_variant(named, model_memory())
+    if lacking:
+        raise Unavailable(f"{name} is incomplete on the hub: {'; '.join(lacking[:5])}")
+    if variants:
+        there = ", ".join(map(str, variants[:30]))
+        raise UsageError(f"{name.repo} has no {name.file or name.label}; there: {there}", field="model")
+    pickled = any(file.endswith((".bin", ".pt", ".pth")) for file in files)
+    hint = "Its weights are pickled, and those are not read. " if pickled else ""
+    raise Unavailable(
+        f"{name.repo} holds neither GGUF files nor a checkpoint in safetensors",
+        hint=f"{hint}Often another repository has them: look for {name.repo.rpartition('/')[2]}-GGUF on the hub.",
     )
 
 
-def _sha256_of(headers: HTTPMessage) -> str:
-    tag = (headers.get("X-Linked-Etag") or "").strip('W/"')
-    return tag if re.fullmatch(r"[0-9a-f]{64}", tag) else ""
+def download(plan: DownloadPlan, report: Report = lambda done, total: None, *, force: bool = False) -> Path:
+    """Fetch what was planned into the shared cache, and what is there already is left alone; `force` fetches it again.
+
+    A download that broke off goes on where it stopped, also in another process. The file, or the folder of a checkpoint.
+    """
+    api, variant, done = _client(plan.name), plan.variant, 0
+    paths: list[Path] = []
+    for file in variant.files:
+        begin = done
+
+        def report_file(count: int, begin: int = begin) -> None:
+            report(begin + count, variant.size)
+
+        try:
+            if file.size > _SMALL or force:
+                _bring_blob(api, plan, file, report_file, force=force)
+            paths.append(
+                Path(
+                    api.hf_hub_download(
+                        plan.name.repo,
+                        file.path,
+                        revision=plan.name.revision or None,
+                        cache_dir=hub_cache_folder(),
+                        tqdm_class=_bar(report_file, file.size),
+                    )
+                )
+            )
+        except CallsmithError:
+            raise
+        except Exception as error:
+            _explain(error, plan.name)
+        done += file.size
+        report(done, variant.size)
+    if variant.is_checkpoint:
+        return paths[0].parent
+    if not is_gguf(paths[0]):
+        raise Unavailable(f"what the hub has at {plan.name.repo}/{variant.files[0].path} is not a GGUF file")
+    return paths[0]
 
 
-class _Redirects(HTTPRedirectHandler):
-    """Records the sha256 in the hub's redirects, and sends the token to no other host."""
+def _bring_blob(api: Any, plan: DownloadPlan, file: WeightFile, report: Callable[[int], None], *, force: bool) -> None:
+    """Put the bytes of a large file where the client looks for them before it asks the hub: it would begin anew each time."""
+    from huggingface_hub import constants, file_download, utils
 
-    sha256 = ""
+    client: Any = file_download
+    if file.size > constants.MAX_HTTP_DOWNLOAD_SIZE:  # which the hub sends to its own client alone
+        hub_cache_folder().mkdir(parents=True, exist_ok=True)
+        require_room(hub_cache_folder(), file.size, "HF_HUB_CACHE")
+        return
+    url: str = client.hf_hub_url(plan.name.repo, file.path, revision=plan.commit, endpoint=api.endpoint)
+    metadata = client.get_hf_file_metadata(url, library_name="callsmith")
+    etag: str = metadata.etag or ""
+    folder: str = client.repo_folder_name(repo_id=plan.name.repo, repo_type="model")
+    if not _ETAG.fullmatch(etag) or metadata.size not in (None, file.size):
+        raise ValueError(f"what it says of {file.path} does not fit together")
+    blob = hub_cache_folder() / folder / "blobs" / etag
+    partial, lock = blob.with_name(f"{etag}.incomplete"), hub_cache_folder() / ".locks" / folder / f"{etag}.lock"
+    for made in (blob, lock):
+        made.parent.mkdir(parents=True, exist_ok=True)
+    with alone(lock):
+        if force:
+            partial.unlink(missing_ok=True)
+            blob.unlink(missing_ok=True)
+        if blob.is_file() and blob.stat().st_size == file.size:
+            return
+        begun = partial.stat().st_size if partial.is_file() else 0
+        if begun > file.size:
+            partial.unlink()
+            begun = 0
+        require_room(blob.parent, file.size - begun, "HF_HUB_CACHE")
+        headers: dict[str, str] = utils.build_hf_headers(library_name="callsmith")  # pyright: ignore[reportUnknownMemberType]
+        if urlsplit(metadata.location)[:2] != urlsplit(url)[:2]:
+            headers.pop("authorization", None)  # the token is the hub's alone
+        with partial.open("ab") as out:
+            client.http_get(
+                metadata.location,
+                out,
+                resume_size=begun,
+                headers=headers,
+                expected_size=file.size,
+                tqdm_class=_bar(report, file.size),
+            )
+        if partial.stat().st_size != file.size or (file.sha256 and digest_of(partial).hexdigest() != file.sha256):
+            partial.unlink()
+            raise Unavailable(f"what the hub sent for {file.path} is damaged; it was thrown away", retryable=True)
+        partial.replace(blob)
 
-    def redirect_request(
-        self, req: Request, fp: IO[bytes], code: int, msg: str, headers: HTTPMessage, newurl: str
-    ) -> Request | None:
-        self.sha256 = self.sha256 or _sha256_of(headers)
-        onward: Any = super().redirect_request(req, fp, code, msg, headers, newurl)
-        token = req.get_header("Authorization")
-        if onward is not None and token and urlsplit(newurl)[:2] == urlsplit(req.full_url)[:2]:
-            onward.add_unredirected_header("Authorization", token)
-        return onward
+
+def _bar(report: Callable[[int], None], size: int) -> Any:
+    """A progress bar, as the client wants one, that reports; a file that is longer than the hub has said ends there."""
+
+    class Bar:
+        def __init__(self, *args: object, initial: int = 0, **others: object) -> None:
+            self._done = initial
+
+        def update(self, count: float | None = 1) -> None:
+            self._done += int(count or 0)
+            if self._done > size:
+                raise ValueError(f"it sends more than the {size} bytes that it has announced")
+            report(self._done)
+
+        def set_postfix_str(self, *args: object, **others: object) -> None:
+            """Says nothing."""
+
+        refresh = close = set_postfix_str
+
+        def __enter__(self) -> "Bar":
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            """Nothing is left to do."""
+
+    return Bar
+
+
+def _client(name: HubName) -> Any:
+    """The hub's client, whose types are not all known."""
+    try:
+        from huggingface_hub import HfApi, constants
+    except ImportError as error:
+        raise MissingExtra("llama", "fetching models from a hub") from error
+    if constants.is_offline_mode():
+        hint = "`callsmith models` lists what is on this machine."
+        raise Unavailable(f"HF_HUB_OFFLINE is set, so that {name} is not fetched", hint=hint)
+    return HfApi(library_name="callsmith")
+
+
+def _is_safe(file: WeightFile) -> bool:
+    """Whether the path stays in its folder; others are left out, as if they were not there."""
+    parts = file.path.split("/")
+    return file.size >= 0 and not any(part in ("", ".", "..") or "\\" in part or ":" in part or "\0" in part for part in parts)
+
+
+def _explain(error: Exception, name: HubName) -> NoReturn:
+    """What went wrong between the hub's client and the hub, for who has named the model."""
+    from huggingface_hub import constants, errors
+    from huggingface_hub.utils import get_token
+
+    page = f"{constants.ENDPOINT}/{name.repo}"
+    token = "the token that is used" if get_token() else "a token: log in with `hf auth login`, or set HF_TOKEN"
+    status = error.response.status_code if isinstance(error, errors.HfHubHTTPError) else 0
+    if isinstance(error, errors.GatedRepoError):
+        who = "Your account needs the right to it, and the token must be one of it" if get_token() else f"Then use {token}"
+        raise Rejected(
+            f"{name.repo} is gated: its authors ask you to accept its terms first",
+            status=status,
+            hint=f"Accept them at {page}. {who}.",
+        ) from error
+    if isinstance(error, errors.RevisionNotFoundError):
+        revision = name.revision or "main"
+        raise Rejected(f"{name.repo} has no revision {revision} (404)", status=status, hint=f"See {page}") from error
+    if isinstance(error, errors.RemoteEntryNotFoundError):
+        raise Rejected(f"{name.repo} has no such file (404): {name}", status=status, hint=f"See {page}/tree/main") from error
+    if isinstance(error, errors.RepositoryNotFoundError) or status in (401, 403, 404):
+        nothing_here = "" if name.is_marked else f", and no file or folder {name.repo} here"
+        raise Rejected(
+            f"the hub knows no {name.repo}{nothing_here} ({status})",
+            status=status,
+            hint=f"Check the spelling. If the repository is private, it needs {token}.",
+        ) from error
+    if status:
+        raise Rejected(f"the hub refused {name}: {status}", status=status, retryable=status >= 500 or status == 429) from error
+    if isinstance(error, OSError) and error.errno:
+        hint = "Make room, or set HF_HUB_CACHE to another folder."
+        raise Unavailable(f"could not write {error.filename or hub_cache_folder()}: {error.strerror}", hint=hint) from error
+    why = shorten(" ".join(str(error).split()) or type(error).__name__)
+    raise Unavailable(
+        f"cannot fetch {name} from the hub at {constants.ENDPOINT}: {why}",
+        hint="Check the network, or set HF_ENDPOINT to a mirror. What has arrived is kept.",
+        retryable=True,
+    ) from error
