@@ -43,13 +43,13 @@ class Signature:
             bound = self._validate(dict(arguments))
         except self._mismatch as error:
             return [Complaint(pointer(item["loc"]), item["msg"]) for item in error.errors(include_url=False, include_input=False)]
-        values = vars(bound)
+        values = bound.__dict__
         keywords = {name: values[field] for field, name in self._fields.items()}
-        if bound.model_extra:
-            keywords |= bound.model_extra
+        if extra := bound.__pydantic_extra__:
+            keywords |= extra
         for name in self._injected:
             keywords[name] = injected
-        return BoundArguments(tuple([keywords.pop(name) for name in self._positional]), keywords)
+        return BoundArguments(tuple([keywords.pop(name) for name in self._positional]) if self._positional else (), keywords)
 
     def _model_of(
         self, function: Callable[..., Any], descriptions: Mapping[str, str], injected: type | None

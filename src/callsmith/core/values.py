@@ -125,7 +125,10 @@ class Result:
     @property
     def text(self) -> str:
         """The content as the model reads it."""
-        return self.content if isinstance(self.content, str) else _write_json(self.content)
+        content = self.content
+        if isinstance(content, str):
+            return content
+        return str(content) if type(content) is int else _write_json(content)  # an encoder takes three times as long to begin
 
 
 @check_fields

@@ -10,7 +10,6 @@ import asyncio
 import json
 from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import assert_never
 
 from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
@@ -43,6 +42,7 @@ from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.nesting import nested_context
 
 LIMIT_TEXT = "iteration limit reached; finalise your answer"
+NO_USAGE = Usage()
 SPENT_TEXT = "limit_reached: {}; the call was not run"
 
 
@@ -198,15 +198,17 @@ class _RunState:
         return "nobody waits for the answer any more" if context.cancelled() else ""
 
 
-@dataclass(slots=True)
 class AnswerBuilder:
     """One answer of the model, put together from its events."""
 
-    text: list[str] = field(default_factory=list[str])
-    thought: list[str] = field(default_factory=list[str])
-    calls: list[Call] = field(default_factory=list[Call])
-    reason: StopReason = "stop"
-    usage: Usage = Usage()
+    __slots__ = ("calls", "reason", "text", "thought", "usage")
+
+    def __init__(self) -> None:
+        self.text: list[str] = []
+        self.thought: list[str] = []
+        self.calls: list[Call] = []
+        self.reason: StopReason = "stop"
+        self.usage = NO_USAGE
 
     def add(self, event: ModelEvent) -> None:
         match event:

@@ -64,7 +64,7 @@ def _replacer(kind: Any) -> Callable[..., Any]:
         f"{f'{field.name}=' if field.kw_only is True else ''}self.{field.name} if {field.name} is KEPT else {field.name}"
         for field in fields(kind)
     )
-    exec(f"def replaced(self, *, {parameters}): return self.__class__({values})", known)
+    exec(f"def replaced(self, {parameters}): return self.__class__({values})", known)
     return known["replaced"]
 
 
