@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TypeAlias, assert_never
@@ -15,7 +15,7 @@ from callsmith.core.events import CallDeferred, ConfirmationNeeded, Notice, Tool
 from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.schema import validate
-from callsmith.core.types.field_checks import check_fields, replace
+from callsmith.core.types.field_checks import check_fields, replace, replacer
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.runtime.nesting import enter_tool
 from callsmith.runtime.results import log_raised, make_error_result, pause_before_retry, reason_to_retry, result_message
@@ -53,6 +53,7 @@ class Limits:
 
 
 STANDARD_LIMITS, NO_CONTEXT = Limits(), Context()
+_replace_context: Callable[..., Context] = replacer(Context)
 
 
 @dataclass(slots=True, eq=False)
@@ -151,7 +152,7 @@ class Round:
         """The calls that the caller runs itself."""
         return [attempt.call for attempt in self._attempts if isinstance(attempt.outcome, CallDeferred)]
 
-    async def run(self, context: Context, until: float | None = None) -> AsyncIterator[ToolEvent]:
+    async def run(self, context: Context, until: float | None = None) -> AsyncGenerator[ToolEvent, None]:
         """What happens to all calls, as it happens. At `until`, in the loop's time, what is not done yet is given up."""
         self._context, loop = context, asyncio.get_running_loop()
         clock = loop.call_at(until, self._too_late) if until is not None else None
@@ -212,7 +213,7 @@ class Round:
         """Run the call, in a task of its own: a tool that ignores its cancellation cannot hold us up."""
         around, call, tool = self._context, attempt.call, attempt.tool
         assert tool is not None
-        context = replace(
+        context = _replace_context(
             around,
             depth=around.depth + 1,
             tool=tool,

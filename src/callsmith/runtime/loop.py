@@ -9,7 +9,7 @@ Messages are the only state: a history that ends in unanswered calls is taken up
 import asyncio
 import json
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from typing import assert_never
 
 from callsmith.core.choice import FIND_TOOLS, JOB_RESULT
@@ -33,7 +33,7 @@ from callsmith.core.events import (
 from callsmith.core.failures import is_failure
 from callsmith.core.ports import Context, Model, Toolset
 from callsmith.core.types.call_ids import CallIds
-from callsmith.core.types.field_checks import check_argument, replace
+from callsmith.core.types.field_checks import check_argument, replace, replacer
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 from callsmith.runtime.deferred import GivenTools, toolset_of
@@ -42,8 +42,9 @@ from callsmith.runtime.guards.guards import guard_model
 from callsmith.runtime.nesting import nested_context
 
 LIMIT_TEXT = "iteration limit reached; finalise your answer"
-NO_USAGE = Usage()
 SPENT_TEXT = "limit_reached: {}; the call was not run"
+NO_USAGE = Usage()
+_replace_request: Callable[..., Request] = replacer(Request)
 
 
 async def run(
@@ -82,9 +83,12 @@ async def run(
                 yield event
         elif calls:
             work = turn.begin_round(calls, toolset)
-            async with closing(work.run(context, turn.until)) as events:
+            events = work.run(context, turn.until)
+            try:
                 async for event in events:
                     yield event
+            finally:
+                await events.aclose()
             for event in turn.end_round(work, context):
                 yield event
         # Decisions are on calls of the history. One on an id that is not there yet must not approve a later call of that id.
@@ -162,7 +166,7 @@ class _RunState:
         """Ask the model; each event of its answer goes to `hear`, and then the answer is ended."""
         self._answer = AnswerBuilder()
         self._ids.begin_answer()
-        stream = model.stream(replace(self._asked, messages=(*self._asked.messages, *self.added)))
+        stream = model.stream(_replace_request(self._asked, messages=(*self._asked.messages, *self.added)))
         return stream if self.until is None else _until(stream, self.until)
 
     def hear(self, model_event: ModelEvent) -> Iterable[RunEvent]:
