@@ -6,6 +6,8 @@ frames up to a number, now and then. Inside a process frames go from hand to han
 
 import asyncio
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from math import inf
 from typing import Final
 
 from callsmith.wire.capability.envelopes import WINDOW
@@ -20,10 +22,48 @@ _BURST: Final = 8  # frames
 _UNHURRIED: Final = 1.0  # seconds after which a slow reader acknowledges what it has
 
 
+class Deadlines:
+    """The deadlines of all that is waited for somewhere: nearly nothing is waited for that long, so that one timer does for all.
+
+    Times are those of the event loop that runs. When another one does, what was waited for in the former is forgotten.
+    """
+
+    def __init__(self) -> None:
+        self._open: dict[Callable[[], object], float] = {}
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._timer: asyncio.TimerHandle | None = None
+        self._next = inf  # when the timer looks
+
+    def add(self, at: float, expire: Callable[[], object]) -> None:
+        """Call `expire` at this time, unless it is removed before."""
+        if self._loop is not (loop := asyncio.get_running_loop()):
+            self._open, self._loop, self._timer, self._next = {}, loop, None, inf
+        self._open[expire] = at
+        if at < self._next:
+            self._set_timer(loop, at)
+
+    def remove(self, expire: Callable[[], object]) -> None:
+        self._open.pop(expire, None)
+
+    def _set_timer(self, loop: asyncio.AbstractEventLoop, at: float) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+        self._timer, self._next = loop.call_at(at, self._look, loop), at
+
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        now, self._timer, self._next = loop.time(), None, inf
+        for expire in [expire for expire, at in self._open.items() if at <= now]:
+            self._open.pop(expire, None)
+            expire()
+        if self._open:
+            self._set_timer(loop, min(self._open.values()))
+
+
 class FrameQueue:
     """Frames between who has them and who reads them."""
 
-    def __init__(self) -> None:
+    def __init__(self, deadlines: Deadlines | None = None) -> None:
+        self._deadlines = deadlines or Deadlines()
         self._frames: list[Frame] = []
         self._failure: BaseException | None = None
         self._reader: asyncio.Future[None] | None = None
@@ -61,7 +101,8 @@ class FrameQueue:
         while not self._frames and await self._wait_for_news(until):
             pass
         burst, self._frames = self._frames[:_BURST], self._frames[_BURST:]
-        _wake(self._writer)
+        if self._writer is not None:
+            _wake(self._writer)
         return burst
 
     async def _wait_for_news(self, until: float) -> bool:
@@ -70,11 +111,12 @@ class FrameQueue:
             raise self._failure
         loop = asyncio.get_running_loop()
         self._reader = loop.create_future()
-        timer = loop.call_at(until, _wake, self._reader)
+        expire = partial(_wake, self._reader)
+        self._deadlines.add(until, expire)
         try:
             await self._reader
         finally:
-            timer.cancel()
+            self._deadlines.remove(expire)
         return loop.time() < until
 
 

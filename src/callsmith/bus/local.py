@@ -8,10 +8,11 @@ from contextlib import asynccontextmanager
 from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
+from types import CoroutineType
 from typing import Any, TypeVar, cast
 
 from callsmith.bus.descriptor import Descriptor
-from callsmith.bus.flow import FrameQueue, screen_frames
+from callsmith.bus.flow import Deadlines, FrameQueue, screen_frames
 from callsmith.bus.port import Answer, CapabilityCall, Handler
 from callsmith.core.capability.authority import SELF, Authority
 from callsmith.core.capability.execution import Audit, Execution, hash_arguments
@@ -45,6 +46,7 @@ class LocalProvider:
         self._audit = audit
         self._handler = handler
         self._in_flight = 0
+        self._deadlines = Deadlines()
 
     async def answer(self, call: CapabilityCall, *, inline: bool = False) -> Answer:
         """The answer to a call. Of a handler that streams, it is what the last frame says.
@@ -52,11 +54,11 @@ class LocalProvider:
         `inline`: in the task that asks, for one that nobody waits for, should the handler ignore its cancellation.
         """
         self._admit(call)
-        run = _inline if inline else _within
+        run = self._inline if inline else self._within
         latest = asyncio.get_running_loop().time() + self.descriptor.timeout_seconds
         deadline = latest if call.deadline is None else min(call.deadline, latest)
         try:
-            answer = await run(self._handle(call, self._answer), deadline, self.descriptor)
+            answer = await run(self._handle(call, self._answer), deadline)
         except (Exception, SystemExit) as error:  # other people's code: whatever it raises is an error of the wire
             raise self._failure(error) from error
         finally:
@@ -67,7 +69,7 @@ class LocalProvider:
     async def frames(self, call: CapabilityCall) -> AsyncGenerator[Sequence[Frame], None]:
         """The frames of an answer, in bursts; the last is "done". Of a handler that does not stream, there is just that one."""
         self._admit(call)
-        queue, loop = FrameQueue(), asyncio.get_running_loop()
+        queue, loop = FrameQueue(self._deadlines), asyncio.get_running_loop()
         writing = loop.create_task(self._handle(call, partial(self._write_frames, queue=queue)))
         writing.add_done_callback(partial(self._end, queue))
         try:
@@ -104,11 +106,14 @@ class LocalProvider:
         async with _audit_call(audit, self.descriptor, call):
             return await take(call)
 
-    async def _answer(self, call: CapabilityCall) -> Answer:
+    def _answer(self, call: CapabilityCall) -> Awaitable[Answer]:
         answering = self._handler(call)
-        if not isinstance(answering, AsyncIterator):
-            return await answering
-        async with closing(answering) as frames:
+        if isinstance(answering, CoroutineType) or not isinstance(answering, AsyncIterator):  # the latter takes long to ask
+            return cast(Awaitable[Answer], answering)
+        return self._answer_of(answering)
+
+    async def _answer_of(self, stream: AsyncIterator[Frame]) -> Answer:
+        async with closing(stream) as frames:
             async for frame in frames:
                 frame.raise_error()
                 if frame.event == "done":
@@ -125,6 +130,45 @@ class LocalProvider:
                 if queue.waiting >= _WINDOW:
                     await queue.wait_for_room(_WINDOW)
                 queue.put(frame)
+
+    async def _inline(self, work: Coroutine[Any, Any, T], deadline: float) -> T:
+        """The result of the work, which is cancelled at its deadline."""
+        task, is_late = asyncio.current_task(), False
+        assert task is not None
+
+        def cancel() -> None:
+            nonlocal is_late
+            is_late = True
+            task.cancel()
+
+        self._deadlines.add(deadline, cancel)
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not is_late or task.uncancel() > 0:  # somebody else wants it to end too
+                raise
+            raise self._timeout() from None
+        finally:
+            self._deadlines.remove(cancel)
+
+    async def _within(self, work: Coroutine[Any, Any, T], deadline: float) -> T:
+        """The result of the work, in a task of its own: a handler that ignores its cancellation cannot hold anybody up."""
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+        task, expire = loop.create_task(_announcing(ended, work)), partial(_set, ended)
+        self._deadlines.add(deadline, expire)
+        try:
+            await ended
+        finally:
+            self._deadlines.remove(expire)
+            if not task.done():
+                await _stop(task)
+        if task.done() and not task.cancelled():
+            return task.result()
+        raise self._timeout()
+
+    def _timeout(self) -> BusError:
+        return BusError("timeout", f"{self.descriptor.name} gave no answer in time", sent=True)
 
     def _end(self, queue: FrameQueue, writing: "asyncio.Task[None]") -> None:
         lost = BusError("internal_error", f"{self.descriptor.name} ended without its last frame", sent=True)
@@ -182,44 +226,6 @@ async def _audit_call(audit: Audit, descriptor: Descriptor, call: CapabilityCall
         raise
     finally:
         await audit(replace(execution, outcome=outcome, seconds=round(time.perf_counter() - began, 6)))
-
-
-async def _inline(work: Coroutine[Any, Any, T], deadline: float, descriptor: Descriptor) -> T:
-    """The result of the work, which is cancelled at its deadline."""
-    task, is_late = asyncio.current_task(), False
-    assert task is not None
-
-    def cancel() -> None:
-        nonlocal is_late
-        is_late = True
-        task.cancel()
-
-    timer = asyncio.get_running_loop().call_at(deadline, cancel)
-    try:
-        return await work
-    except asyncio.CancelledError:
-        if not is_late or task.uncancel() > 0:  # somebody else wants it to end too
-            raise
-        raise BusError("timeout", f"{descriptor.name} gave no answer in time", sent=True) from None
-    finally:
-        timer.cancel()
-
-
-async def _within(work: Coroutine[Any, Any, T], deadline: float, descriptor: Descriptor) -> T:
-    """The result of the work, in a task of its own: a handler that ignores its cancellation cannot hold anybody up."""
-    loop = asyncio.get_running_loop()
-    ended: asyncio.Future[None] = loop.create_future()
-    task = loop.create_task(_announcing(ended, work))
-    timer = loop.call_at(deadline, _set, ended)
-    try:
-        await ended
-    finally:
-        timer.cancel()
-        if not task.done():
-            await _stop(task)
-    if task.done() and not task.cancelled():
-        return task.result()
-    raise BusError("timeout", f"{descriptor.name} gave no answer in time", sent=True)
 
 
 async def _announcing(ended: "asyncio.Future[None]", work: Coroutine[Any, Any, T]) -> T:

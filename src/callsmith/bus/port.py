@@ -119,7 +119,7 @@ class Transport(Protocol):
         """What the others offer, as far as they were heard of lately: of one capability, or of all."""
         ...
 
-    async def request(self, envelope: Envelope, offer: Offer, *, share: bool, authority: Authority) -> tuple[str, Frame]:
+    def request(self, envelope: Envelope, offer: Offer, *, share: bool, authority: Authority) -> Awaitable[tuple[str, Frame]]:
         """Send a call that is not streamed; the node that has answered it, and the answer: "done", or "error"."""
         ...
 

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, cast
@@ -16,6 +17,7 @@ try:
     from nats.aio.client import Client
     from nats.aio.subscription import Subscription
     from nats.errors import Error as NatsError
+    from nats.protocol.parser import AWAITING_CONTROL_LINE, Parser
 except ImportError as missing:
     raise MissingExtra("bus", "a bus over NATS") from missing
 
@@ -27,6 +29,59 @@ _HEADER_BYTES = 1024  # that a message may take besides its payload
 _START_SECONDS = 5.0
 _PING_SECONDS, _MISSED_PONGS = 1, 2  # after which the server counts as gone
 _NO_HEADERS: Mapping[str, str] = {}
+_MESSAGE = re.compile(rb"MSG (\S+) (\d{1,18}) (?:(\S+) )?()(\d{1,18})\r\n")
+_WITH_HEADERS = re.compile(rb"HMSG (\S+) (\d{1,18}) (?:(\S+) )?(\d{1,18}) (\d{1,18})\r\n")
+
+
+class _Parser(Parser):
+    """nats-py's parser, which takes messages out of what was read where they stand: its own way moves all that follows, twice for
+    each of them. What is no message is read as it does."""
+
+    def __init__(self, client: "_Client") -> None:
+        cast(Any, super()).__init__(client)
+        self._client = client
+
+    async def parse(self, data: bytes = b"") -> None:
+        if self.state != AWAITING_CONTROL_LINE:
+            await super().parse(data)
+            return
+        if self.buf:
+            self.buf.extend(data)
+            if len(self.buf) < self.needed:
+                return
+            data = bytes(self.buf)
+            self.buf.clear()
+        at = await self._take_messages(data)
+        self.buf.extend(data[at:])
+
+    async def _take_messages(self, data: bytes) -> int:
+        """Take what is whole, and say where the rest begins; `needed` is how long that must be at least."""
+        at = self.needed = 0
+        while at < len(data):
+            head = _MESSAGE.match(data, at) or _WITH_HEADERS.match(data, at)
+            if head is None:
+                end = data.find(b"\r\n", at) + 2
+                if end < 2:
+                    return at
+                await super().parse(data[at:end])
+                if self.state != AWAITING_CONTROL_LINE:  # it takes for a message what the server never writes
+                    await super().parse(data[end:])
+                    return len(data)
+                at = end
+                continue
+            subject, sid, reply, header_size, size = head.groups()
+            begin = head.end()
+            end = begin + int(size)
+            if end + 2 > len(data):
+                self.needed = end + 2 - at
+                return at
+            if header_size:
+                body = begin + int(header_size)
+                await self._client.take_with_headers(int(sid), subject, reply or b"", data[body:end], data[begin:body])
+            else:
+                self._client.take(int(sid), subject, reply or b"", data[begin:end], _NO_HEADERS)
+            at = end + 2
+        return at
 
 
 class _Client(Client):
@@ -38,6 +93,7 @@ class _Client(Client):
 
     def __init__(self) -> None:
         super().__init__()
+        self._ps = _Parser(self)
         self.takers: dict[object, Taker] = {}
         self._will_write = False
 
@@ -74,13 +130,22 @@ class _Client(Client):
             self._transport.writelines(self._pending)
             self._pending, self._pending_data_size = [], 0
 
-    async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+    async def take_with_headers(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
+        try:
+            read = await cast(Any, self)._process_headers(headers)
+        except Exception:
+            _log.debug("a message with headers that cannot be read was dropped", exc_info=True)
+            return
+        self.take(sid, subject, reply, data, read or _NO_HEADERS)
+
+    _process_msg = take_with_headers  # as nats-py calls it
+
+    def take(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: Mapping[str, str]) -> None:
         taker = self.takers.get(self._subs.get(sid))
         if taker is None:
             return
         try:
-            read = await cast(Any, self)._process_headers(headers) if headers else None
-            taker(NatsMessage(subject.decode(), reply.decode(), data, read or _NO_HEADERS))
+            taker(NatsMessage(subject.decode(), reply.decode(), data, headers))
         except Exception:  # whatever others have sent, and whatever it leads to: the next message is read
             _log.debug("a message from NATS was dropped", exc_info=True)
 

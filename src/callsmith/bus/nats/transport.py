@@ -13,7 +13,7 @@ permissions to nodes alone, and connect by TLS.
 import asyncio
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, Callable, Collection, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
 from contextlib import suppress
 from functools import partial
 from secrets import token_hex
@@ -167,15 +167,15 @@ class NatsTransport:
     def offers(self, capability: str = "") -> Sequence[Offer]:
         return self._neighbours.offers(capability)
 
-    async def request(self, envelope: Envelope, offer: Offer, *, share: bool, authority: Authority) -> tuple[str, Frame]:
+    def request(self, envelope: Envelope, offer: Offer, *, share: bool, authority: Authority) -> Awaitable[tuple[str, Frame]]:
         share, added = self._add_fields(envelope, offer, share, authority)
-        return await self._calls.request(envelope, offer, share=share, added=added)
+        return self._calls.request(envelope, offer, share=share, added=added)
 
     def send(
         self, envelope: Envelope, offer: Offer, *, share: bool, receive: Receive, authority: Authority
     ) -> AsyncGenerator[Sequence[Frame], None]:
         share, added = self._add_fields(envelope, offer, share, authority)
-        return self._calls.send(envelope, offer, share=share, receive=receive, added=added)
+        return self._calls.stream(envelope, offer, share=share, receive=receive, added=added)
 
     def _add_fields(self, envelope: Envelope, offer: Offer, share: bool, authority: Authority) -> tuple[bool, dict[str, str]]:
         """Whether the call may be shared all the same, and what is added to its envelope."""

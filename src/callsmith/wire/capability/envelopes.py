@@ -195,10 +195,39 @@ class _PlainEnvelope(Envelope, frozen=True, omit_defaults=True):
     body: dict[str, Any]  # pyright: ignore[reportGeneralTypeIssues]  (required here)
 
 
-def plain_envelope(envelope: Envelope) -> Struct:
-    """What msgspec writes as `write_envelope` has it, and `decode_envelope` reads, quickly."""
-    capability, version, *others = astuple(envelope)
-    return _PlainEnvelope(capability, write_version(version), *others)
+def plain_envelope(
+    envelope: Envelope,
+    *,
+    request_id: str,
+    timestamp: float,
+    window: int,
+    community: str = "",
+    to: str | None = None,
+    token: str = "",
+) -> Struct:
+    """An envelope with what a transport adds to it, as msgspec writes it like `write_envelope`, and `decode_envelope` reads it,
+    quickly."""
+    return _PlainEnvelope(
+        envelope.capability,
+        write_version(envelope.version),
+        cast(dict[str, Any], envelope.body),
+        request_id,
+        envelope.sender,
+        envelope.to if to is None else to,
+        community,
+        timestamp,
+        envelope.session_id,
+        envelope.seconds,
+        envelope.stream,
+        token,
+        envelope.subject,
+        envelope.via,
+        envelope.trace_id,
+        envelope.depth,
+        envelope.trust,
+        envelope.capabilities,
+        window,
+    )
 
 
 _decoder = msgspec_json.Decoder(_PlainEnvelope)
