@@ -29,7 +29,7 @@ from callsmith.bus.port import (
     nothing_received,
 )
 from callsmith.bus.remote import RemoteProvider
-from callsmith.bus.router import Router
+from callsmith.bus.router import Health, Router
 from callsmith.bus.trace import BusTrace, Observer
 from callsmith.core.capability.authority import Authority, is_trusted
 from callsmith.core.capability.execution import Audit
@@ -225,7 +225,11 @@ class CapabilityBus:
     def _candidates(self, call: CapabilityCall) -> list[Offer]:
         """The providers to try, in their order."""
         name = call.capability
-        candidates = self._router.candidates(self.offers(name), name, call.version, call.params, self._tests)
+        offers = self._local.get(name, ())
+        if self._transport is not None:
+            others = self._transport.offers(name)
+            offers = [*offers, *others] if offers else others
+        candidates = self._router.candidates(offers, name, call.version, call.params, self._tests)
         if call.session_id and len(candidates) > 1 and (node := self._router.sticky(call.session_id, name)):
             candidates.sort(key=lambda offer: offer.node != node)
         return candidates
@@ -258,22 +262,26 @@ class CapabilityBus:
             call.receive,
         )
 
-    def begin(self, call: CapabilityCall, offer: Offer, *, may_share: bool) -> LocalProvider | RemoteProvider:
+    def begin(self, call: CapabilityCall, offer: Offer, *, may_share: bool) -> tuple[Health, LocalProvider | RemoteProvider]:
         """Who answers for an offer, which counts as busy with the call until `record_end`."""
-        self._router.health(offer).begin()
+        health = self._router.begin(offer)
         if self._transport is None or offer.is_local:
-            return self._providers[offer.descriptor.name, offer.descriptor.version]
+            return health, self._providers[offer.descriptor.name, offer.descriptor.version]
         may_share = may_share and not call.session_id and not call.authority.token  # else one node is meant, and no other
         share = may_share and self._router.may_share(offer, self.offers(call.capability))
-        return RemoteProvider(self._transport, offer, share=share)
+        return health, RemoteProvider(self._transport, offer, share=share)
 
-    def record_end(self, call: CapabilityCall, offer: Offer, node: str, error: BusError | None, seconds: float) -> None:
+    def record_end(
+        self, call: CapabilityCall, offer: Offer, health: Health, node: str, error: BusError | None, seconds: float
+    ) -> None:
         """Take down how a call has ended."""
-        code = error.code if error else "ok"
-        # That nobody was there to get the call, or that this node is cut off, says nothing about the provider.
-        is_unsent = error is not None and ((code == "partition" and not error.sent) or isinstance(error, Disconnected))
-        succeeded = error is None if error is None or (code in _PROVIDER_FAILURES and not is_unsent) else None
-        self._router.record_end(offer, node, succeeded, seconds)
+        code, succeeded = "ok", True
+        if error is not None:
+            code = error.code
+            # That nobody was there to get the call, or that this node is cut off, says nothing about the provider.
+            is_unsent = (code == "partition" and not error.sent) or isinstance(error, Disconnected)
+            succeeded = False if code in _PROVIDER_FAILURES and not is_unsent else None
+        self._router.record_end(health, offer, node, succeeded, seconds)
         if call.session_id and error is None:
             self._router.stick(call.session_id, call.capability, node)
         self.trace.add(call, node, code, seconds, is_local=offer.is_local)
@@ -282,7 +290,7 @@ class CapabilityBus:
 class _ProviderAttempt:
     """One try to have a call answered by one provider, from its beginning to its end."""
 
-    __slots__ = ("_began", "_bus", "_call", "_may_share", "_provider", "node", "offer")
+    __slots__ = ("_began", "_bus", "_call", "_health", "_may_share", "_provider", "node", "offer")
 
     def __init__(self, bus: CapabilityBus, call: CapabilityCall, offer: Offer, *, may_share: bool = False) -> None:
         self._bus, self._call, self.offer, self._may_share = bus, call, offer, may_share
@@ -290,7 +298,7 @@ class _ProviderAttempt:
 
     def __enter__(self) -> LocalProvider | RemoteProvider:
         self._began = asyncio.get_running_loop().time()
-        self._provider = self._bus.begin(self._call, self.offer, may_share=self._may_share)
+        self._health, self._provider = self._bus.begin(self._call, self.offer, may_share=self._may_share)
         return self._provider
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
@@ -299,7 +307,8 @@ class _ProviderAttempt:
             is_cancelled = isinstance(error, asyncio.CancelledError | GeneratorExit)
             failure = BusError("cancelled") if is_cancelled else as_bus_error(error)
         self.node = self._provider.node if isinstance(self._provider, RemoteProvider) else self.offer.node
-        self._bus.record_end(self._call, self.offer, self.node, failure, asyncio.get_running_loop().time() - self._began)
+        seconds = asyncio.get_running_loop().time() - self._began
+        self._bus.record_end(self._call, self.offer, self._health, self.node, failure, seconds)
 
 
 def _build_call(

@@ -117,7 +117,7 @@ class FrameQueue:
             await self._reader
         finally:
             self._deadlines.remove(expire)
-        return loop.time() < until
+        return bool(self._frames) or loop.time() < until
 
 
 def _wake(waiting: "asyncio.Future[None] | None") -> None:

@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import replace
 from functools import partial
 from types import CoroutineType
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.flow import Deadlines, FrameQueue, screen_frames
@@ -54,11 +54,13 @@ class LocalProvider:
         `inline`: in the task that asks, for one that nobody waits for, should the handler ignore its cancellation.
         """
         self._admit(call)
-        run = self._inline if inline else self._within
         latest = asyncio.get_running_loop().time() + self.descriptor.timeout_seconds
         deadline = latest if call.deadline is None else min(call.deadline, latest)
         try:
-            answer = await run(self._handle(call, self._answer), deadline)
+            if inline:
+                answer = await self._inline(call, deadline)
+            else:
+                answer = await self._within(self._handle(call, self._answer), deadline)
         except (Exception, SystemExit) as error:  # other people's code: whatever it raises is an error of the wire
             raise self._failure(error) from error
         finally:
@@ -98,18 +100,18 @@ class LocalProvider:
         self._in_flight += 1
 
     async def _handle(self, call: CapabilityCall, take: Callable[[CapabilityCall], Awaitable[T]]) -> T:
+        return await self._begin(call, take)
+
+    def _begin(self, call: CapabilityCall, take: Callable[[CapabilityCall], Awaitable[T]]) -> Awaitable[T]:
         """Run the handler on the caller's authority, with a record for the audit log."""
         _current.set(call.authority)
         audit = self._audit()
-        if audit is None:
-            return await take(call)
-        async with _audit_call(audit, self.descriptor, call):
-            return await take(call)
+        return take(call) if audit is None else _audited(audit, self.descriptor, call, take)
 
     def _answer(self, call: CapabilityCall) -> Awaitable[Answer]:
         answering = self._handler(call)
         if isinstance(answering, CoroutineType) or not isinstance(answering, AsyncIterator):  # the latter takes long to ask
-            return cast(Awaitable[Answer], answering)
+            return answering  # pyright: ignore[reportUnknownVariableType]
         return self._answer_of(answering)
 
     async def _answer_of(self, stream: AsyncIterator[Frame]) -> Answer:
@@ -131,8 +133,8 @@ class LocalProvider:
                     await queue.wait_for_room(_WINDOW)
                 queue.put(frame)
 
-    async def _inline(self, work: Coroutine[Any, Any, T], deadline: float) -> T:
-        """The result of the work, which is cancelled at its deadline."""
+    async def _inline(self, call: CapabilityCall, deadline: float) -> Answer:
+        """The answer of the handler, which is cancelled at its deadline."""
         task, is_late = asyncio.current_task(), False
         assert task is not None
 
@@ -143,7 +145,7 @@ class LocalProvider:
 
         self._deadlines.add(deadline, cancel)
         try:
-            return await work
+            return await self._begin(call, self._answer)
         except asyncio.CancelledError:
             if not is_late or task.uncancel() > 0:  # somebody else wants it to end too
                 raise
@@ -180,7 +182,7 @@ class LocalProvider:
             self._check_answer(frame.data)
 
     def _check_answer(self, answer: Answer) -> None:
-        if not isinstance(cast(Any, answer), dict):
+        if not isinstance(answer, dict):  # pyright: ignore[reportUnnecessaryIsInstance]
             raise BusError("internal_error", f"{self.descriptor.name} answered with something that is no object", sent=True)
         self.descriptor.check_response(answer)
 
@@ -191,6 +193,13 @@ class LocalProvider:
         if failure.code not in ("capacity_exceeded", "rate_limited"):
             failure.sent = True
         return failure
+
+
+async def _audited(
+    audit: Audit, descriptor: Descriptor, call: CapabilityCall, take: Callable[[CapabilityCall], Awaitable[T]]
+) -> T:
+    async with _audit_call(audit, descriptor, call):
+        return await take(call)
 
 
 @asynccontextmanager

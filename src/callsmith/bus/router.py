@@ -99,13 +99,19 @@ class Router:
             known = self._health[key] = Health()
         return known
 
-    def record_end(self, offer: Offer, node: str, succeeded: bool | None, seconds: float) -> None:
+    def begin(self, offer: Offer) -> Health:
+        """A call is sent to an offer; its health is that to which its end is told."""
+        health = self.health(offer)
+        health.begin()
+        return health
+
+    def record_end(self, health: Health, offer: Offer, node: str, succeeded: bool | None, seconds: float) -> None:
         """A call that was sent to an offer has ended; `node` has answered it: empty if that is not known."""
         now = time.monotonic()
         if node == offer.node:
-            self.health(offer).end(succeeded, seconds, now)
+            health.end(succeeded, seconds, now)
             return
-        self.health(offer).end(None, seconds, now)
+        health.end(None, seconds, now)
         if node:
             actual = self.health(replace(offer, node=node))
             actual.begin()
@@ -126,8 +132,8 @@ class Router:
         """The offers that can answer a call, the best first. A BusError says why there is none."""
         if len(offers) == 1:  # most calls
             offer = offers[0]
-            fits = satisfies(offer.descriptor.version, version) and _fits(offer, params, tests)
-            if fits and self.health(offer).is_available(time.monotonic()):
+            fits = not (params or tests) or _fits(offer, params, tests)
+            if fits and satisfies(offer.descriptor.version, version) and self.health(offer).is_available(time.monotonic()):
                 return [offer]
         if not offers:
             raise BusError("not_found", f"nobody offers {name}")

@@ -71,7 +71,8 @@ def pointer(tokens: Sequence[str | int]) -> str:
 
 def validate(schema: Schema, value: Json) -> list[Complaint]:
     """List what is wrong with a value, in sentences for the model that wrote it; an empty list means that it is valid."""
-    validator = _validator(schema)
+    known = _validators.get(id(schema))
+    validator = known[1] if known else _make_validator(schema)
     if type(value) is not dict and isinstance(value, Mapping):
         value = dict(cast(Mapping[str, Json], value))
     try:
@@ -91,14 +92,12 @@ _validators: dict[int, tuple[Schema, jsonschema_rs.Validator]] = {}
 _MAX_VALIDATORS = 1024
 
 
-def _validator(schema: Schema) -> jsonschema_rs.Validator:
+def _make_validator(schema: Schema) -> jsonschema_rs.Validator:
     """The validator of a schema, cached by the schema object: schemas are never changed."""
-    known = _validators.get(id(schema))
-    if known is None:
-        if len(_validators) >= _MAX_VALIDATORS:
-            _validators.clear()
-        known = _validators[id(schema)] = (schema, _compile(_canonical(schema)))
-    return known[1]
+    if len(_validators) >= _MAX_VALIDATORS:
+        _validators.clear()
+    _validators[id(schema)] = schema, (validator := _compile(_canonical(schema)))
+    return validator
 
 
 def check_schema(schema: Schema, field: str | None = None) -> None:

@@ -108,7 +108,8 @@ class _Client(Client):
             message = b"PUB %s %d\r\n%s\r\n" % (to.encode(), len(payload), payload)
         self._pending.append(message)
         self._pending_data_size += len(message)
-        self._flush()
+        if not self._will_write:
+            self._flush()
 
     async def _flush_pending(self, force_flush: bool = False) -> None:
         self._flush()
@@ -168,6 +169,7 @@ class NatsConnection:
         self._on_lost = on_lost
         self._on_return = on_return
         self._client = _Client()
+        self.most_bytes = 0  # of the payload of a message
         self._subscriptions: dict[str, tuple[Taker, str, Subscription]] = {}
         self._up = asyncio.Event()
 
@@ -195,7 +197,7 @@ class NatsConnection:
             where = ", ".join(_without_password(url) for url in self._urls)
             raise BusError("partition", f"there is no NATS server at {where}, or it lets nobody in; is it running?") from error
         self._client = client
-        self._up.set()
+        self._on_connected()
 
     async def reopen(self) -> None:
         """Connect anew after nats-py has given up, as it does when a server turns it away."""
@@ -211,11 +213,6 @@ class NatsConnection:
     @property
     def is_given_up(self) -> bool:
         return self._client.is_closed
-
-    @property
-    def most_bytes(self) -> int:
-        """The longest payload of a message."""
-        return self._client.max_payload - _HEADER_BYTES
 
     async def subscribe(self, subject: str, taker: Taker, queue: str = "") -> None:
         subscription: Subscription = await cast(Any, self._client).subscribe(subject, queue)
@@ -256,8 +253,12 @@ class NatsConnection:
         self._on_lost()
 
     async def _on_reconnected(self) -> None:
-        self._up.set()
+        self._on_connected()
         self._on_return()
+
+    def _on_connected(self) -> None:
+        self.most_bytes = self._client.max_payload - _HEADER_BYTES
+        self._up.set()
 
 
 async def _log_error(error: Exception) -> None:

@@ -3,10 +3,10 @@
 import asyncio
 import logging
 import time
-from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from math import inf
 from typing import TypeAlias, cast
 
 from msgspec.structs import replace
@@ -67,7 +67,7 @@ class Replies:
         payload = self._encode(frame)
         most = self._connection.most_bytes
         if len(payload) <= most:
-            self._publish(payload)
+            self._connection.publish(self._subject, payload, f"reply {self._request_id} ")
             self.is_named = True
             return len(payload)
         self.accept()
@@ -76,16 +76,14 @@ class Replies:
             payload = self._encode(error_frame(too_long))
         parts = [payload[start : start + most] for start in range(0, len(payload), most)]
         for number, part in enumerate(parts, 1):
-            self._publish(part, f"{number}/{len(parts)}")
+            place = f"{number}/{len(parts)}"
+            self._connection.publish(self._subject, part, f"reply {self._request_id} {place}", part=place)
         return len(payload)
 
     def _encode(self, frame: Frame) -> bytes:
         if self.is_named:
             return encode(frame)
         return encode(SentFrame(frame.event, frame.data, frame.seq, self._node, self._window))
-
-    def _publish(self, payload: bytes, part: str = "") -> None:
-        self._connection.publish(self._subject, payload, f"reply {self._request_id} {part}", part=part)
 
 
 @dataclass(eq=False)
@@ -101,18 +99,18 @@ class Serving:
     _most_calls: int
 
     def __post_init__(self) -> None:
-        self._running: dict[tuple[str, str], _Running] = {}
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._unaccepted: deque[tuple[float, Replies]] = deque()  # and when their callers are notified that they run
+        self._calls: set[_IncomingCall] = set()
+        self._running: dict[tuple[str, str], _IncomingCall] = {}  # those that were found to be in order
         self._accepting: asyncio.TimerHandle | None = None
 
     def take(self, message: NatsMessage) -> None:
         """Take a call, which runs in a task of its own."""
-        if not self._subjects.is_reply(message.reply) or len(self._tasks) >= 2 * self._most_calls:
+        waiting = len(self._calls)
+        if waiting >= 2 * self._most_calls or not self._subjects.is_reply(message.reply):
             return  # not even for saying so: the callers give up by themselves
-        full = len(self._tasks) >= self._most_calls
-        task = asyncio.get_running_loop().create_task(self._run(message, is_refused=full))
-        self._tasks.add(task)
+        call = _IncomingCall(message)
+        call.task = asyncio.get_running_loop().create_task(self._run(call, is_refused=waiting >= self._most_calls))
+        self._calls.add(call)
 
     def take_control(self, message: NatsMessage) -> None:
         """Take what a caller sends while its call runs."""
@@ -130,47 +128,46 @@ class Serving:
         """Stop the calls of a node that is gone."""
         for running in list(self._running.values()):
             if running.sender == sender:
-                running.task.cancel()
+                running.cancel()
 
     async def close(self, seconds: float) -> None:
         """Let the calls that run end within so many seconds, and stop the others."""
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=seconds)
-        for task in self._tasks:
-            task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks, timeout=1)
+        if tasks := self._tasks():
+            await asyncio.wait(tasks, timeout=seconds)
+        for call in self._calls:
+            call.cancel()
+        if tasks := self._tasks():
+            await asyncio.wait(tasks, timeout=1)
 
-    async def _run(self, message: NatsMessage, *, is_refused: bool) -> None:
-        try:
-            if is_refused:
-                most = self._most_calls
-                self._fail(message, BusError("capacity_exceeded", f"this node answers {most} calls at a time", seconds=0.5))
-            else:
-                await self._serve(message)
-        finally:
-            self._tasks.discard(_this_task())
+    def _tasks(self) -> "list[asyncio.Task[None]]":
+        return [call.task for call in self._calls if call.task is not None]
 
-    async def _serve(self, message: NatsMessage) -> None:
+    async def _run(self, call: "_IncomingCall", *, is_refused: bool) -> None:
+        message, key = call.message, None
         try:
-            envelope = self._in_time(decode_envelope(message.data) or read_envelope(decode(message.data)))
-            signature = message.headers.get(SIGNATURE, "")
-            authority = self._authenticate(envelope, signature, message.data)
+            try:
+                if is_refused:
+                    most = self._most_calls
+                    raise BusError("capacity_exceeded", f"this node answers {most} calls at a time", seconds=0.5)
+                envelope = self._in_time(decode_envelope(message.data) or read_envelope(decode(message.data)))
+                signature = message.headers.get(SIGNATURE, "")
+                authority = self._authenticate(envelope, signature, message.data)
+                if (envelope.sender, envelope.request_id) in self._running:
+                    raise BusError("bad_request", "a call with this request_id runs already")
+            except Exception as error:  # whatever is wrong with what others have sent, it is an answer to them
+                self._fail(message, as_bus_error(error))
+                return
             key = envelope.sender, envelope.request_id
-            if key in self._running:
-                raise BusError("bad_request", "a call with this request_id runs already")
-        except Exception as error:  # whatever is wrong with what others have sent, it is an answer to them
-            self._fail(message, as_bus_error(error))
-            return
-        running = self._running[key] = _Running(
-            _this_task(), envelope.sender, FlowControl(widest=min(envelope.window, WIDEST)), is_signed=bool(signature)
-        )
-        try:
-            await self._answer(message, envelope, authority, running)
-        except BusError as error:
-            _log.warning("the answer to a call of %s could not be sent: %s", envelope.capability, error)
+            self._running[key] = call
+            call.sender, call.is_signed = envelope.sender, bool(signature)
+            try:
+                await self._answer(call, envelope, authority)
+            except BusError as error:
+                _log.warning("the answer to a call of %s could not be sent: %s", envelope.capability, error)
         finally:
-            del self._running[key]
+            self._calls.discard(call)
+            if key is not None:
+                del self._running[key]
 
     def _in_time(self, envelope: Envelope) -> Envelope:
         """The call with the seconds that its caller will still wait, by its own clock; a BusError if it has given up already."""
@@ -181,56 +178,64 @@ class Serving:
             raise BusError("expired", "the call has come after its deadline, and was not run")
         return envelope if late < _QUICK else replace(envelope, seconds=envelope.seconds - late)
 
-    async def _answer(self, message: NatsMessage, envelope: Envelope, authority: Authority, running: "_Running") -> None:
-        replies = Replies(self._connection, message.reply, envelope.request_id, self._node, running.flow.widest)
+    async def _answer(self, call: "_IncomingCall", envelope: Envelope, authority: Authority) -> None:
+        window = max(WINDOW, min(envelope.window, WIDEST))
+        flow = call.flow = FlowControl(widest=window) if envelope.stream else None
+        replies = call.replies = Replies(self._connection, call.message.reply, envelope.request_id, self._node, window)
         loop = asyncio.get_running_loop()
-        self._accept_later(replies, loop.time() + ACCEPT_AFTER)
-        deadline = loop.time() + (envelope.seconds or _SEND_SECONDS)
-        sent = 0
+        now = loop.time()
+        call.accept_at = now + ACCEPT_AFTER
+        if self._accepting is None:
+            self._accepting = loop.call_at(call.accept_at, self._accept)
+        deadline, sent = now + (envelope.seconds or _SEND_SECONDS), 0
         try:
-            if not envelope.stream:
-                await self._send(replies, (await self._receiver.answer(envelope, authority),), deadline)
+            if flow is None:
+                frame = await self._receiver.answer(envelope, authority)
+                try:
+                    replies.send(frame)
+                except BusError as error:
+                    await self._send_again(replies, frame, deadline, error)
                 return
-            async with closing(self._receiver.receive(envelope, authority, running.receive)) as bursts:
+            async with closing(self._receiver.receive(envelope, authority, call.receive)) as bursts:
                 async for burst in bursts:
                     while burst:
-                        room = await running.flow.room(len(burst))
-                        running.flow.count_bytes(await self._send(replies, burst[:room], deadline))
+                        room = await flow.room(len(burst))
+                        flow.count_bytes(await self._send(replies, burst[:room], deadline))
                         sent, burst = burst[room - 1].seq, burst[room:]
         except BusError as error:
             replies.send(error_frame(error, sent + 1))
         finally:
             replies.close()
 
-    def _accept_later(self, replies: Replies, at: float) -> None:
-        """Tell the caller at this time that its call runs, unless it has got an answer. One timer does for many calls."""
-        self._unaccepted.append((at, replies))
-        if self._accepting is None:
-            self._accepting = asyncio.get_running_loop().call_at(at, self._accept)
-
     def _accept(self) -> None:
+        """Tell the callers of calls that have run for a while that they do. One timer does for all of them."""
         loop, self._accepting = asyncio.get_running_loop(), None
-        now = loop.time()
-        while self._unaccepted and self._unaccepted[0][0] <= now:
-            replies = self._unaccepted.popleft()[1]
-            if not replies.is_named:
+        now, later = loop.time(), inf
+        for call in self._running.values():
+            if call.accept_at > now:
+                later = min(later, call.accept_at)
+            elif call.replies is not None:
                 with suppress(BusError):  # the connection is lost: the caller gives up, or gets the answer itself
-                    replies.accept()
-        if self._unaccepted:
-            self._accepting = loop.call_at(self._unaccepted[0][0], self._accept)
+                    call.replies.accept()
+        if later < inf:
+            self._accepting = loop.call_at(later, self._accept)
 
     async def _send(self, replies: Replies, frames: Iterable[Frame], deadline: float) -> int:
-        """Send frames; if the connection is lost just now, when it is back. How long the longest is."""
+        """Send frames, and say how long the longest is."""
         longest = 0
         for frame in frames:
             try:
                 longest = max(longest, replies.send(frame))
             except BusError as error:
-                back = deadline - asyncio.get_running_loop().time()
-                if error.code != "partition" or not await self._connection.is_back(back):
-                    raise
-                longest = max(longest, replies.send(frame))
+                longest = max(longest, await self._send_again(replies, frame, deadline, error))
         return longest
+
+    async def _send_again(self, replies: Replies, frame: Frame, deadline: float, error: BusError) -> int:
+        """Send a frame that could not be sent: if the connection is lost just now, when it is back."""
+        back = deadline - asyncio.get_running_loop().time()
+        if error.code != "partition" or not await self._connection.is_back(back):
+            raise error
+        return replies.send(frame)
 
     def _fail(self, message: NatsMessage, error: BusError) -> None:
         replies = Replies(self._connection, message.reply, _id_of(message), self._node)
@@ -240,29 +245,36 @@ class Serving:
             _log.info("a refusal could not be sent: %s", lost)
 
 
-class _Running:
-    """A call that runs here, and what its caller sends meanwhile."""
+class _IncomingCall:
+    """A call that has come in, and what its caller sends while it runs."""
 
-    __slots__ = ("_messages", "flow", "is_signed", "latest", "sender", "task")
+    __slots__ = ("_messages", "accept_at", "flow", "is_signed", "latest", "message", "replies", "sender", "task")
 
-    def __init__(self, task: "asyncio.Task[None]", sender: str, flow: FlowControl, *, is_signed: bool) -> None:
-        self.task = task
-        self.sender = sender
-        self.is_signed = is_signed
+    def __init__(self, message: NatsMessage) -> None:
+        self.message = message
+        self.task: asyncio.Task[None] | None = None
+        self.replies: Replies | None = None
+        self.accept_at = 0.0  # when the caller is notified that it runs
+        self.sender = ""
+        self.is_signed = False
         self.latest = 0  # the number of the latest message; those before it are replays
-        self.flow = flow
+        self.flow: FlowControl | None = None  # of an answer that is streamed
         self._messages: asyncio.Queue[Mapping[str, Json] | None] | None = None
+
+    def cancel(self) -> None:
+        if self.task is not None:
+            self.task.cancel()
 
     def control(self, data: Mapping[str, Json]) -> None:
         match data.get("type"):
-            case "ack" if isinstance(upto := data.get("upto"), int):
+            case "ack" if isinstance(upto := data.get("upto"), int) and self.flow is not None:
                 self.flow.acknowledge(upto)
             case "message" if isinstance(body := data.get("body"), dict):
                 self._queue(cast(dict[str, Json], body))
             case "end":
                 self._queue(None)
             case "cancel":
-                self.task.cancel()
+                self.cancel()
             case _:
                 pass  # of a newer version, or junk
 
@@ -271,7 +283,7 @@ class _Running:
         try:
             self._messages.put_nowait(message)
         except asyncio.QueueFull:
-            self.task.cancel()  # a message that is lost would be worse
+            self.cancel()  # a message that is lost would be worse
 
     async def receive(self) -> Mapping[str, Json] | None:
         self._messages = self._messages or asyncio.Queue(_MOST_WAITING)
@@ -279,12 +291,6 @@ class _Running:
         if message is None:
             self._messages.put_nowait(None)  # there is still nothing more
         return message
-
-
-def _this_task() -> "asyncio.Task[None]":
-    task = asyncio.current_task()
-    assert task is not None
-    return task
 
 
 def _id_of(message: NatsMessage) -> str:

@@ -39,7 +39,6 @@ EXPERIMENTAL = "experimental"
 
 _LONGEST = 512  # of what is looked up here
 _match_name = lru_cache(maxsize=1024)(NAME.fullmatch)
-_match_version = lru_cache(maxsize=1024)(_VERSION.fullmatch)
 
 
 def check_name(name: object) -> str:
@@ -51,10 +50,16 @@ def check_name(name: object) -> str:
 
 def parse_version(text: object) -> Version:
     """(1, 0) of "1.0" or ">=1.0"; a BusError bad_request for anything else."""
-    match = _match_version(text) if isinstance(text, str) and len(text) <= _LONGEST else None
-    if match is None:
+    version = _match_version(text) if isinstance(text, str) and len(text) <= _LONGEST else None
+    if version is None:
         raise BusError("bad_request", f"{str(text)[:100]!r} is no version, such as 1.0")
-    return int(match[1]), int(match[2])
+    return version
+
+
+@lru_cache(maxsize=1024)
+def _match_version(text: str) -> Version | None:
+    match = _VERSION.fullmatch(text)
+    return match and (int(match[1]), int(match[2]))
 
 
 def parse_reference(text: object) -> tuple[str, Version]:
@@ -210,7 +215,7 @@ def plain_envelope(
     return _PlainEnvelope(
         envelope.capability,
         write_version(envelope.version),
-        cast(dict[str, Any], envelope.body),
+        envelope.body,  # pyright: ignore[reportArgumentType]
         request_id,
         envelope.sender,
         envelope.to if to is None else to,
