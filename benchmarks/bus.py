@@ -16,6 +16,7 @@ from benchmarks.measure import compare
 from benchmarks.table import goal, show
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.nats.messages import decode, encode
 from callsmith.bus.opening import open_bus
 from callsmith.bus.port import CapabilityCall
 from callsmith.bus.trust.authorize import Authorizer
@@ -37,6 +38,7 @@ ECHO = Descriptor("experimental.echo", (1, 0), SCHEMA, {"type": "object", "requi
 COUNT = Descriptor("experimental.count", stream_schema={"type": "object"})
 BODY: dict[str, Json] = {"params": {}, "input": {"query": "Who keeps the key of the village hall, and from when to when?"}}
 BARE = b"x" * 200
+BY_HAND = "nats-py, JSON, both schemas on both sides, a task, a deadline"
 
 Work = Callable[[int], Awaitable[None]]  # that many calls, or frames
 
@@ -90,16 +92,33 @@ async def _provide(url: str, caller: str, kind: str) -> None:
 async def _provide_bare(url: str) -> None:
     import nats
 
-    client = await nats.connect(url)
+    client, tasks = await nats.connect(url), set[asyncio.Task[None]]()
 
     async def answer(message: Any) -> None:
         await client.publish(message.reply, message.data)
+
+    async def check(message: Any) -> None:
+        task = asyncio.get_running_loop().create_task(answer_checked(message))
+        tasks.add(task)
+        task.add_done_callback(tasks.discard)
+
+    async def answer_checked(message: Any) -> None:
+        task = asyncio.current_task()
+        assert task is not None
+        timer = asyncio.get_running_loop().call_later(10, task.cancel)
+        body = decode(message.data)
+        assert not validate(SCHEMA, body)
+        reply = await echo(CapabilityCall(ECHO.name, (1, 0), body))
+        assert ECHO.response_schema is not None and not validate(ECHO.response_schema, reply)
+        await client.publish(message.reply, encode(reply))
+        timer.cancel()
 
     async def stream(message: Any) -> None:
         for _ in range(int(message.data)):
             await client.publish(message.reply, BARE)
 
     await client.subscribe("bare.echo", cb=answer)
+    await client.subscribe("bare.check", cb=check)
     await client.subscribe("bare.count", cb=stream)
     await client.flush()
 
@@ -146,6 +165,12 @@ async def _nats(url: str, caller: Identity) -> None:
             for _ in range(times):
                 await client.request("bare.echo", BARE, timeout=10)
 
+        async def checked(times: int) -> None:
+            for _ in range(times):
+                assert not validate(SCHEMA, BODY)
+                reply = await client.request("bare.check", encode(BODY), timeout=10)
+                assert ECHO.response_schema is not None and not validate(ECHO.response_schema, decode(reply.data))
+
         async def bare_stream(frames: int) -> None:
             inbox, remaining, done = client.new_inbox(), frames, asyncio.Event()
 
@@ -160,7 +185,7 @@ async def _nats(url: str, caller: Identity) -> None:
             await done.wait()
             await subscription.unsubscribe()
 
-        ways = {"bare nats-py": bare, "bus": _calls(unsigned), "bus, signed": _calls(signed)}
+        ways = {"bare nats-py": bare, BY_HAND: checked, "bus": _calls(unsigned), "bus, signed": _calls(signed)}
         alone = await _rounds(ways, CALLS)
         together = await _rounds({name: _together(work) for name, work in ways.items()}, CALLS)
         streams = {"bare nats-py": bare_stream, "bus": _stream(unsigned), "bus, signed": _stream(signed)}
@@ -170,12 +195,15 @@ async def _nats(url: str, caller: Identity) -> None:
         wanted = 1 / (FRAME_GOAL if times is frames else CALL_GOAL)
         compare(what, "µs", times["bus"], "bare nats-py", times["bare nats-py"], goal=wanted)
         compare(f"{what}, signed", "µs", times["bus, signed"], "bare nats-py", times["bare nats-py"])
+        if BY_HAND in times:
+            compare(what, "µs", times["bus"], BY_HAND, times[BY_HAND])
     heads = ("", "1 at a time", "times bare", f"{TOGETHER} at a time", "times bare", "a frame", "times bare")
-    rows = [
-        (name, *(cell for took in measured.values() for cell in (min(took[name]), min(took[name]) / min(took["bare nats-py"]))))
-        for name in ways
-    ]
+    rows = [(name, *(cell for took in measured.values() for cell in _cells(took, name))) for name in ways]
     show("by a NATS server, to another process: µs, best rounds", heads, rows)
+
+
+def _cells(took: dict[str, list[float]], name: str) -> tuple[float | str, float | str]:
+    return (min(took[name]), min(took[name]) / min(took["bare nats-py"])) if name in took else ("", "")
 
 
 def _calls(bus: CapabilityBus) -> Work:

@@ -1,10 +1,11 @@
 """Flow control between the sender and the receiver of a stream."""
 
 import asyncio
+from collections.abc import Callable
 
 import pytest
 
-from callsmith.bus.flow import LARGE, Acknowledgements, FlowControl, FrameQueue, screen_frames
+from callsmith.bus.flow import LARGE, Acknowledgements, Deadlines, FlowControl, FrameQueue, screen_frames
 from callsmith.wire.capability.envelopes import WINDOW
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
@@ -136,3 +137,28 @@ async def test_what_comes_after_a_failure_is_dropped() -> None:
     assert [frame.seq for frame in await queue.next_burst(loop.time() + 60)] == [1]
     with pytest.raises(BusError, match="internal_error"):
         await queue.next_burst(loop.time() + 60)
+
+
+def test_one_timer_does_for_many_deadlines_and_each_is_kept() -> None:
+    deadlines, expired = Deadlines(), list[str]()
+
+    def expire(name: str) -> Callable[[], None]:
+        return lambda: expired.append(name)
+
+    async def in_a_loop() -> None:
+        loop, removed = asyncio.get_running_loop(), expire("removed")
+        now = loop.time()
+        deadlines.add(now + 60, expire("far"))
+        deadlines.add(now + 0.03, expire("later"))
+        deadlines.add(now + 0.01, expire("soon"))
+        deadlines.add(now + 0.02, removed)
+        deadlines.remove(removed)
+        deadlines.remove(removed)
+        deadlines.add(now - 1, expire("past"))
+        await asyncio.sleep(0.1)
+        assert loop.time() - now < 60
+
+    for _ in range(2):  # in a second event loop as in the first, of which something was left
+        asyncio.run(in_a_loop())
+        assert sorted(expired) == ["later", "past", "soon"]
+        expired.clear()

@@ -5,6 +5,8 @@ import asyncio
 import pytest
 
 from callsmith.bus.nats.connection import NatsConnection
+from callsmith.bus.nats.messages import NatsMessage
+from tests.waiting import until
 
 pytestmark = pytest.mark.nats
 
@@ -42,3 +44,39 @@ async def test_the_ping_that_ends_a_subscription_comes_after_its_end() -> None:
     ends = [number for number, line in enumerate(recording.lines) if line.startswith(b"UNSUB")]
     assert ends
     assert recording.lines.index(b"PING") > ends[0]
+
+
+async def test_messages_are_read_however_they_are_cut_into_pieces() -> None:
+    """With and without headers, a reply and a payload, with other lines between them, and with what cannot be read among them."""
+    large = bytes(range(256)) * 20
+    lines = [
+        b"MSG calls 1 5\r\nfirst\r\nPING\r\nMSG calls 1 back.to.me 6\r\nsecond\r\n+OK\r\n",
+        b"HMSG calls 1 22 27\r\nNATS/1.0\r\nKey: two\r\n\r\nthird\r\nMSG calls 1 0\r\n\r\nMSG calls 99 4\r\nlost\r\n",
+        b"HMSG calls 1 back 6 10\r\nNONSENlost\r\nMSG \xff 1 4\r\nlost\r\nHMSG calls 1 16 16\r\nNATS/1.0 503\r\n\r\n\r\n",
+        b"MSG calls 1 %d\r\n%s\r\nMSG calls 1 12\r\nMSG calls 1 \r\nMSG calls 1 4\r\nlast\r\n" % (len(large), large),
+    ]
+    written = b"".join(lines)
+    for size in (1, 7, 100, len(written)):
+        taken: list[NatsMessage] = []
+
+        async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, size: int = size) -> None:
+            writer.write(INFO)
+            while line := await reader.readline():
+                if line == b"PING\r\n":
+                    writer.write(b"PONG\r\n")
+                elif line.startswith(b"SUB"):
+                    for start in range(0, len(written), size):
+                        writer.write(written[start : start + size])
+                        await asyncio.sleep(0)
+            writer.close()
+
+        async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+            port = server.sockets[0].getsockname()[1]
+            connection = NatsConnection([f"nats://127.0.0.1:{port}"], on_lost=lambda: None, on_return=lambda: None)
+            await connection.open()
+            await connection.subscribe("calls", taken.append)
+            await until(lambda taken=taken: taken and taken[-1].data == b"last")
+            await connection.close()
+        assert [message.data for message in taken] == [b"first", b"second", b"third", b"", b"", large, b"MSG calls 1 ", b"last"]
+        assert [message.reply for message in taken[:2]] == ["", "back.to.me"]
+        assert taken[2].headers == {"Key": "two"} and taken[4].is_refused
