@@ -277,9 +277,9 @@ CHECKS = (
     Check("masks and sampling ÷ a step of a small model", choosing, 0.03, 0.3),
     Check("a token of 151,936 ÷ max of the logits", token_beside_max, 1.65, 3.3),
     Check("callsmith --help ÷ importing typer", help_beside_typer, 1.6, 3),
-    Check("the loop, a call ÷ by hand", loop_beside_hand, 6, 12),
+    Check("the loop, a call ÷ by hand", loop_beside_hand, 5.5, 11),
     Check("a streamed chunk, what the application adds ÷ the model alone", streamed_chunk, 0.6, 6),
     Check("an answer through the gateway ÷ directly", through_gateway, 30, 75),
     Check("a token through the gateway ÷ a bare relay", relayed_token, 1.5, 2.5),
-    Check("a call by the bus ÷ checked by hand", bus_call, 18, 36),
+    Check("a call by the bus ÷ checked by hand", bus_call, 17, 34),
 )

@@ -2,6 +2,7 @@
 
 The sender waits while its window is full, and gives up if nothing is acknowledged for too long. The receiver acknowledges all
 frames up to a number, now and then. Inside a process frames go from hand to hand in bursts: those that are there at a time.
+Whoever waits for them does so until a deadline.
 """
 
 import asyncio

@@ -169,7 +169,7 @@ class NatsConnection:
         self._on_lost = on_lost
         self._on_return = on_return
         self._client = _Client()
-        self.most_bytes = 0  # of the payload of a message
+        self.most_bytes = self._client.max_payload - _HEADER_BYTES  # of the payload of a message
         self._subscriptions: dict[str, tuple[Taker, str, Subscription]] = {}
         self._up = asyncio.Event()
 
