@@ -125,10 +125,7 @@ class Result:
     @property
     def text(self) -> str:
         """The content as the model reads it."""
-        content = self.content
-        if isinstance(content, str):
-            return content
-        return str(content) if type(content) is int else _write_json(content)  # an encoder takes three times as long to begin
+        return value if isinstance(value := self.content, str) else str(value) if type(value) is int else _write_json(value)
 
 
 @check_fields

@@ -3,30 +3,32 @@
 import asyncio
 import json
 import time
+from math import inf
 from typing import Any
 
 import pytest
 
-from callsmith.bus.flow import LARGE, WIDEST
-from callsmith.bus.nats.calls import IncomingAnswer
+from callsmith.bus.flow import LARGE, WIDEST, Deadlines
+from callsmith.bus.nats.calls import OutgoingCall
 from callsmith.bus.nats.messages import PART, NatsMessage
-from callsmith.wire.capability.envelopes import WINDOW
+from callsmith.wire.capability.envelopes import WINDOW, Envelope
 from callsmith.wire.capability.errors import BusError
 
 
-def answer_of(**first: Any) -> IncomingAnswer:
+def answer_of(**first: Any) -> OutgoingCall:
     """An answer whose first message has these entries."""
-    answer = IncomingAnswer("id", "node", lambda node: False)
+    called = Envelope("experimental.echo", (1, 0))
+    answer = OutgoingCall(called, "id", "subject", "node", lambda node: False, inf, Deadlines())
     send(answer, "accepted", node="node", **first)
     return answer
 
 
-def send(answer: IncomingAnswer, event: str, size: int = 0, **entries: Any) -> None:
+def send(answer: OutgoingCall, event: str, size: int = 0, **entries: Any) -> None:
     data = json.dumps({"event": event, "data": {"text": "x" * size}, **entries}).encode()
     answer.take(NatsMessage("subject", "", data, {}))
 
 
-async def code_of(answer: IncomingAnswer) -> str:
+async def code_of(answer: OutgoingCall) -> str:
     """How the answer ends, once all that waits is read."""
     loop = asyncio.get_running_loop()
     with pytest.raises(BusError) as failed:
