@@ -14,6 +14,11 @@ from callsmith.core.errors import ModelError, UnknownName, UsageError
 from callsmith.core.types.field_checks import check_argument, check_fields, examine_fields
 from callsmith.core.types.json_types import Json, Schema
 from callsmith.core.types.model_step import ModelStep
+from callsmith.core.types.sampling import Sampling as Sampling
+from callsmith.core.types.sampling import TokenBias as TokenBias
+from callsmith.core.types.sampling import TokenLogprob as TokenLogprob
+from callsmith.core.types.thinking import Effort as Effort
+from callsmith.core.types.thinking import budget_of
 
 Role: TypeAlias = Literal["system", "user", "assistant", "tool"]
 Mode: TypeAlias = Literal["auto", "none", "required"]
@@ -285,65 +290,14 @@ class Output:
 
 @check_fields
 @dataclass(frozen=True, slots=True)
-class TokenBias:
-    """What is added to the logit of a token, given by its id."""
-
-    token: int
-    bias: float
-
-
-@check_fields
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How tokens are sampled. None: as the model's own settings say.
-
-    `presence_penalty` and `frequency_penalty` are subtracted from the logits of tokens that the answer already has, once or as
-    often as it has them. `repetition_penalty` divides those of tokens in the prompt or the answer (multiplies, where they are
-    negative); 1 changes nothing. `penalty_window`: of how many tokens, the last ones, all three take account; None: of all.
-    `logit_bias` adds to the logits of some tokens. `logprobs` asks for the log probabilities of the tokens of the text, each with
-    those of so many of the likeliest ones in its place.
-    """
-
-    temperature: float | None = None
-    top_p: float | None = None
-    top_k: int | None = None
-    min_p: float | None = None
-    seed: int | None = None
-    max_tokens: int | None = None
-    stop: tuple[str, ...] = ()
-    typical_p: float | None = None
-    presence_penalty: float | None = None
-    frequency_penalty: float | None = None
-    repetition_penalty: float | None = None
-    penalty_window: int | None = None
-    logit_bias: tuple[TokenBias, ...] = ()
-    logprobs: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class TokenLogprob:
-    """A token, given by its bytes, and its log probability in the model's own distribution: before temperature, penalties,
-    biases and grammar. `top` are the likeliest tokens in its place."""
-
-    data: bytes
-    logprob: float
-    top: tuple["TokenLogprob", ...] = ()
-
-    @property
-    def text(self) -> str:
-        """The token as text; bytes that are no whole character are replaced."""
-        return self.data.decode("utf-8", "replace")
-
-
-@check_fields
-@dataclass(frozen=True, slots=True)
 class Request:
     """What a model is asked. `parallel`, `thinking` and `policy`: None means as the model's own settings say.
 
     `output` constrains the text, not the calls: where tools are offered, the answer is calls or the output. `prefill`: a last
     message of the assistant's is the beginning of the answer, which the model continues. `explain` is called with each step of
     the model when that has ended, also with one that is taken back. `call_bias`, in log odds, makes calls likelier (or, below 0,
-    rarer) where it is decided whether to call; None: as the model's own settings say.
+    rarer) where it is decided whether to call; None: as the model's own settings say. `thinking_budget` is the most tokens of
+    reasoning, `effort` how much of it is wanted.
     """
 
     messages: tuple[Message, ...] = field(metadata={"advice": "Message.user('…') makes one of a text"})
@@ -358,10 +312,23 @@ class Request:
     prefill: bool = False
     explain: Callable[[ModelStep], None] | None = field(default=None, compare=False, repr=False)
     call_bias: float | None = None
+    effort: Effort | None = None
+    thinking_budget: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.thinking_budget is not None and self.thinking_budget < 0:
+            raise UsageError(f"thinking_budget: expected 0 or more tokens, got {self.thinking_budget}", field="thinking_budget")
 
     def in_session(self, session: str) -> "Request":
         """The same request, as a part of that conversation."""
         return replace(self, origin=replace(self.origin, session=session))
+
+    @property
+    def thinking_limit(self) -> int | None:
+        """The most tokens of reasoning: 0 is none at all, None as many as the model likes."""
+        if self.thinking is False:
+            return 0
+        return budget_of(self.effort, self.sampling.max_tokens) if self.thinking_budget is None else self.thinking_budget
 
     @property
     def prefilled(self) -> Message | None:

@@ -4,8 +4,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from itertools import chain, groupby
-from operator import attrgetter
+from itertools import chain
 from typing import Final
 
 from callsmith.core.choice import apply_policy
@@ -42,6 +41,7 @@ from callsmith.models.answers.deciding import (
 )
 from callsmith.models.answers.normalizer import AnswerNormalizer
 from callsmith.models.answers.reading import EngineAnswer, Stage, StepRecorder, pass_through
+from callsmith.models.answers.thinking import BudgetedGeneration, raw_text
 from callsmith.models.answers.validator import AnswerValidator, Enforcement, UnenforcedOf, ViolationDetector, nothing_unenforced
 from callsmith.models.grammars import AnswerGrammar, Grammars, grammar_text
 from callsmith.models.plain_text import LocalTokenizer, continue_text
@@ -95,7 +95,7 @@ class LocalModel:
 
     def _is_undecided(self, request: Request) -> bool:
         """Whether it is to be decided if the answer has calls. A model that reasons first decides for itself."""
-        thinks = self.traits.thinks and request.thinking is not False
+        thinks = self.traits.thinks and request.thinking_limit != 0
         is_auto = apply_policy(request, self.traits.policy).mode == "auto"
         return is_auto and bool(request.tools) and not request.prefilled and not thinks
 
@@ -142,7 +142,7 @@ class LocalModel:
                 answer, validator = self._begin(plan), None if retried else self._make_validator(plan)
                 recorder = await self._make_recorder(plan, answer) if request.explain else None
                 stages = self._make_stages(plan, recorder, validator)
-                async with closing(self.engine.generate(plan.prompt, request.sampling, plan.grammar)) as pieces:
+                async with closing(self._generate(plan, answer)) as pieces:
                     async for piece in pieces:
                         events: Iterable[ModelEvent] = answer.feed(piece)
                         if not has_begun:
@@ -168,6 +168,17 @@ class LocalModel:
             finally:
                 if recorder is not None:
                     recorder.close()
+
+    def _generate(self, plan: AnswerPlan, answer: EngineAnswer) -> AsyncGenerator[Piece | Finished, None]:
+        """What the engine writes, with no more reasoning than the request wants."""
+        limit = plan.request.thinking_limit
+        if limit is None or self._read.thinks is None:
+            return self.engine.generate(plan.prompt, plan.request.sampling, plan.grammar)
+
+        def grammar_behind() -> AnswerGrammar:
+            return plan.grammar and self._find_grammar(plan.request, plan.tools)
+
+        return BudgetedGeneration(self.engine, plan, answer.reader, limit, self._escaper.escape_text, grammar_behind).generate()
 
     def _may_go_free(self, request: Request, decision: CallDecision | None) -> bool:
         """Whether an answer may come without a grammar: that calls are constrained was not asked for with this request."""
@@ -197,7 +208,7 @@ class LocalModel:
             return self._turns.get((request.origin.cache_salt, id))
 
         tool_prompt = self.traits.tool_prompt
-        is_opened = request.choice.mode == "required" and not (self.traits.thinks and request.thinking is not False)
+        is_opened = request.choice.mode == "required" and not (self.traits.thinks and request.thinking_limit != 0)
         prompt = prompt_for(
             request,
             tools,
@@ -287,12 +298,10 @@ class LocalModel:
 
     def _remember(self, plan: AnswerPlan, message: Message, pieces: Iterable[Piece]) -> None:
         """Remember a turn with calls as it was written: clients send it back otherwise."""
-        prompt, escape = plan.prompt, self._escaper.escape_text
+        prompt = plan.prompt
         if prompt.prefilled or not self.traits.tool_prompt.is_template:
             return
-        runs = [(special, "".join([piece.text for piece in run])) for special, run in groupby(pieces, attrgetter("special"))]
-        answer = "".join([text if special else escape(text) for special, text in runs])
-        turn = RawTurn(prompt.rendered, prompt.marked, answer, message)
+        turn = RawTurn(prompt.rendered, prompt.marked, raw_text(pieces, self._escaper.escape_text), message)
         self._turns.put((plan.request.origin.cache_salt, message.calls[0].id), turn, turn.size)
 
     async def _make_plan(self, request: Request, decision: CallDecision | None, *, guarded: bool, is_free: bool) -> AnswerPlan:
@@ -332,13 +341,15 @@ class LocalModel:
         """The grammar of the answer; None where nothing is constrained, as where calls are neither asked for nor `guarded`."""
         if not guarded and not _must_constrain(request, tools):
             return None
+        may_think = self.traits.thinks and request.thinking_limit != 0
+        return self._find_grammar(request, tools, opened=prompt.opened, thinking=may_think)
+
+    def _find_grammar(
+        self, request: Request, tools: Sequence[Tool], *, opened: str = "", thinking: bool = False
+    ) -> AnswerGrammar:
+        parallel = request.parallel is not False
         return self._grammars.get(
-            tools,
-            request.choice,
-            parallel=request.parallel is not False,
-            opened=prompt.opened,
-            thinking=self.traits.thinks and request.thinking is not False,
-            output=request.output,
+            tools, request.choice, parallel=parallel, opened=opened, thinking=thinking, output=request.output
         )
 
     def _list_unenforced(self, plan: AnswerPlan) -> UnenforcedOf | None:

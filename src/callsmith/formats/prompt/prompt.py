@@ -16,6 +16,7 @@ from typing import Any
 
 from callsmith.core.capability.origin import NOWHERE, Origin
 from callsmith.core.errors import CallsmithError, ModelError, UsageError
+from callsmith.core.types.thinking import nearest_effort
 from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
 from callsmith.formats.prompt.adapt import JsonObject, TemplateTraits
@@ -101,16 +102,23 @@ def prompt_for(
         if request.output and request.output.schema is not None:
             prompt_messages = with_output_instructions(prompt_messages, request.output.schema, among_calls=bool(tools))
         listed = [_template_tool(tool) for tool in tools] if by_template and template.traits.tools else []
-        thinks = request.thinking
-        thinking = {} if thinks is None else {"enable_thinking": thinks, "thinking": thinks}
-        return template.render_prompt(_template_messages(prompt_messages, format.ids if by_template else ""), listed, thinking)
+        prepared = _template_messages(prompt_messages, format.ids if by_template else "")
+        effort, thinking = _thinking_variables(request)
+        if effort:
+            try:
+                return template.render_prompt(prepared, listed, {**thinking, **effort})
+            except UsageError:  # it may know other efforts only; what else it refuses, it refuses without one too
+                pass
+        return template.render_prompt(prepared, listed, thinking)
 
     messages = request.messages[:-1] if request.prefilled else request.messages
     try:
         rendered, opened = render(messages)
     except CallsmithError as error:
         raise _naming_the_message(error, messages, render) from error
+    closer = _close_thought(format, opened) if request.thinking_limit == 0 else ""
     marked = splice(rendered, messages, find_turn, lambda some: render(some)[0], format) if find_turn else rendered
+    marked, opened = marked + closer, opened + closer
     beginning = escape.escape_message(request.messages[-1], format.thinks) if request.prefilled else None
     prefilled = _write_prefill(beginning, format, opened) if beginning else ""
     if not prefilled:
@@ -118,6 +126,21 @@ def prompt_for(
     text, cuts = remove_breaks(marked + prefilled)
     answer = split_at_breaks(prefilled) if prefilled else ()
     return Prompt(text, opened, cuts, request.origin, prefilled=answer, rendered=rendered, marked=marked)
+
+
+def _thinking_variables(request: Request) -> tuple[dict[str, str], dict[str, bool | int]]:
+    """What templates call the effort (they know three), and what else they ask about reasoning."""
+    may_think, wanted = request.thinking_limit != 0, request.effort
+    thinks = request.thinking if may_think else False
+    effort = {"reasoning_effort": nearest_effort(wanted, ("low", "medium", "high"))} if wanted and may_think else {}
+    variables: dict[str, bool | int] = {} if thinks is None else {"enable_thinking": thinks, "thinking": thinks}
+    return effort, variables if request.thinking_budget is None else {**variables, "thinking_budget": request.thinking_budget}
+
+
+def _close_thought(format: Format, opened: str) -> str:
+    """What closes the reasoning that a template has begun, if it has: it knows no way to go without."""
+    thinks = next((part for part in format.parts if isinstance(part, Thinks) and _is_opened(part, opened)), None)
+    return literal_text(nodes_of(thinks.close)) if thinks else ""
 
 
 def _naming_the_message(

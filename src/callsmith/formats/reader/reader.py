@@ -35,6 +35,7 @@ from callsmith.formats.reader.markers import (
 )  # fmt: skip
 from callsmith.formats.reader.output import Output
 from callsmith.formats.reader.source import MAX_PIECES, Incremental, Mismatch, TextSource, Truncated, ignore, join_small, stops
+from callsmith.formats.write import literal_text
 
 
 class Reader:
@@ -113,8 +114,8 @@ class Reader:
             output.events = run_detectors(self._markers.format.detectors, output.events, self._call.tools.values())
             output.index = sum(isinstance(event, CallReady) for event in output.events)
         output.holds = False
-        if self._recovers and not output.index and output.thoughts:
-            output.events += self._recover_calls()
+        if (inner := self._reader_of_thoughts()) is not None:
+            output.events += self._recover_calls(inner)
         return output.drain()
 
     @property
@@ -126,14 +127,52 @@ class Reader:
         held = sum(len(event.text) for event in output.events if isinstance(event, Text))
         return held + len(unread) - unread.count(SPECIAL_MARK) + len(output.pending_space or "")
 
-    def _recover_calls(self) -> list[ModelEvent]:
-        """The events of calls of known tools inside the reasoning, which was emitted as `Thought` already."""
-        output, markers, known = self._output, self._markers, self._call.tools
+    @property
+    def is_thinking(self) -> bool:
+        """Whether what comes now belongs to reasoning, or may turn out to."""
+        return isinstance(self._output.part, Thinks)
+
+    @property
+    def closing_text(self) -> str | None:
+        """What closes the reasoning that is open here; None if none is, or if what was read last may be a call.
+
+        White space of the markers that stands there already is not in it, and what the opener still lacks is."""
+        output, part = self._output, self._output.part
+        if not isinstance(part, Thinks) or self._source.saved is not None or self._is_calling_in_thought():
+            return None
+        opener, closer = (literal_text(nodes_of(nodes)).replace(SPECIAL_MARK, "") for nodes in (part.open, part.close))
+        space = output.pending_space or ""
+        if output.at_start:
+            return opener[len(opener.rstrip()) :][len(space) :] + closer
+        return closer.lstrip("\n") if space.endswith("\n") else closer
+
+    @property
+    def is_in_marker(self) -> bool:
+        """Whether what was read last may be the beginning of a marker."""
+        return self._source.pos < len(self._source.text)
+
+    def _reader_of_thoughts(self) -> "Reader | None":
+        """What reads the calls inside the reasoning, which was emitted as `Thought` already; None if they do not count."""
+        output, markers = self._output, self._markers
         output.flush()
+        if not self._recovers or output.index or not output.thoughts:
+            return None
         if markers.only_special(markers.openers) and not markers.only_special(output.thoughts):
-            return []  # a real marker would have come as a special token
+            return None  # a real marker would have come as a special token
         parts = tuple(part for part in markers.format.parts if isinstance(part, Calls | Quotes))
-        inner = Reader(replace(markers.format, parts=parts), known.values())
+        return Reader(replace(markers.format, parts=parts), self._call.tools.values())
+
+    def _is_calling_in_thought(self) -> bool:
+        """Whether the reasoning so far ends in a call that has begun, or may have."""
+        inner = self._reader_of_thoughts()
+        if inner is None:
+            return False
+        inner.feed("".join(self._output.thoughts))
+        return inner._source.saved is not None
+
+    def _recover_calls(self, inner: "Reader") -> list[ModelEvent]:
+        """The events of calls of known tools inside the reasoning."""
+        output, known = self._output, self._call.tools
         events = inner.close("".join(output.thoughts))
         ready = [event for event in events if isinstance(event, CallReady) and (not known or event.call.name in known)]
         output.index = len(ready)

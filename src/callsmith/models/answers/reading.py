@@ -151,7 +151,7 @@ class EngineAnswer:
     ) -> None:
         self._engine = engine
         self._prompt = plan.prompt.text
-        self._reader = reader
+        self.reader = reader
         self._aligner = None if plan.request.sampling.logprobs is None else LogprobAligner(reader)
         self._frames = frames
         self._reads_specials = reads_specials
@@ -179,15 +179,15 @@ class EngineAnswer:
         `is_over`, and so it is when all that may be called has been called."""
         if isinstance(piece, Finished) or self._is_frame(piece):
             self.is_over = True
-            yield from self.normalizer.filter((self._aligner or self._reader).close())
+            yield from self.normalizer.filter((self._aligner or self.reader).close())
             return
         self._pieces.append(piece)
         if piece.special and not self._reads_specials:
             piece = replace(piece, special=False)
-        events = self._aligner.feed(piece) if self._aligner else self._reader.feed(piece.text, piece.special)
+        events = self._aligner.feed(piece) if self._aligner else self.reader.feed(piece.text, piece.special)
         yield from self.normalizer.filter(events)
         if any(isinstance(event, CallReady) for event in events):
-            self._called = _calls_size(self._pieces, events, self._reader.withheld)
+            self._called = _calls_size(self._pieces, events, self.reader.withheld)
         self.is_over = self.normalizer.is_complete
 
     def _is_frame(self, piece: Piece) -> bool:
