@@ -104,6 +104,8 @@ REQUESTS = built(
     prefill=FLAG,
     explain=st.none(),
     call_bias=st.none() | st.floats(-20, 20),
+    effort=st.sampled_from([None, "minimal", "high"]),
+    thinking_budget=st.none() | COUNT,
 )
 RULES = built(
     Rule, then=st.sampled_from(["auto", "ask", "deny"]), tools=TEXT, sources=TEXT, side_effects=st.none() | FLAG,

@@ -145,7 +145,7 @@ def grammar_fields(format: Format, tools: Sequence[Tool], request: Request, fiel
     """The fields that hold an answer to a required call; none where nothing is required, or the server takes no grammar."""
     if not fields or request.choice.mode != "required":
         return {}
-    thinking = request.thinking is not False and format.thinks is not None
+    thinking = request.thinking_limit != 0 and format.thinks is not None
     grammar = grammar_for(format, tools, request.choice, parallel=request.parallel is not False, thinking=thinking)
     if grammar is None:
         return {}

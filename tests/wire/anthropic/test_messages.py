@@ -112,7 +112,7 @@ def test_every_choice_is_understood(spelling: Any, choice: Choice, parallel: boo
     ],
 )
 def test_every_way_to_ask_for_thinking_is_understood(spelling: Any, thinking: bool | None, thoughts: bool):
-    request = read(thinking=spelling)
+    request = read(thinking=spelling, max_tokens=4096)
     assert (request.request.thinking, request.shows_thoughts) == (thinking, thoughts)
 
 

@@ -45,7 +45,7 @@ def effort_within(budget: int) -> Effort:
     >>> effort_within(100), effort_within(2000), effort_within(100_000)
     ('minimal', 'low', 'high')
     """
-    within = [effort for effort in EFFORTS if (tokens := BUDGETS[effort].tokens) is not None and tokens <= budget]
+    within: list[Effort] = [effort for effort in EFFORTS if (tokens := BUDGETS[effort].tokens) is not None and tokens <= budget]
     return within[-1] if within else EFFORTS[0]
 
 
@@ -55,5 +55,5 @@ def nearest_effort(effort: Effort, known: Sequence[Effort]) -> Effort:
     >>> nearest_effort("xhigh", ("low", "high")), nearest_effort("minimal", ("low", "high"))
     ('high', 'low')
     """
-    ranked = sorted(known, key=EFFORTS.index)
+    ranked: list[Effort] = sorted(known, key=EFFORTS.index)
     return next((other for other in reversed(ranked) if EFFORTS.index(other) <= EFFORTS.index(effort)), ranked[0])

@@ -4,24 +4,25 @@
      "tools": [{"name": "add", "input_schema": {…}}], "tool_choice": {"type": "auto"}}
 
 Lenient: unknown fields are skipped, null is absence. Not lenient: what would change the answer and is not supported is refused by
-name, never ignored, and so are kinds of tools that only their vendor runs. Three things are ignored, because
-clients always send them: a budget for thinking, an effort, and context management. Fields of our own: `min_p`, `seed`,
-`tool_choice_policy` and `call_bias`, as in chat completions, and those that `extensions` reads.
+name, never ignored, and so are kinds of tools that only their vendor runs; but for context management, which clients always send.
+Fields of our own: `min_p`, `seed`, `tool_choice_policy` and `call_bias`, as in chat completions, and those that `extensions` reads.
 
 What this API has no field for is not written: the name of a user, whether an output is strict (it always is), a choice among
 some of the tools (only those are offered then). `DEFAULT_MAX_TOKENS` is written where a request sets no limit: it has to.
 """
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, cast
 
 from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
+from callsmith.core.types.thinking import MOST_BUDGET, Effort
 from callsmith.core.values import Choice, Json, Message, Mode, Output, Request, Tool
 from callsmith.wire import declare
 from callsmith.wire.anthropic.blocks import read_messages, read_system, write_messages
 from callsmith.wire.anthropic.common import ThreadsUnsupported
 from callsmith.wire.anthropic.mcp import McpServer, read_search_tool, read_servers, write_servers
+from callsmith.wire.declare.thinking import NO_EFFORT, BudgetFields, read_effort, settle_thinking
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.sampling import SamplingFields, stop_texts, write_sampling
@@ -78,13 +79,17 @@ def _read_choice(fields: Fields, key: str) -> tuple[Choice, bool | None]:
     return Choice(_MODES[kind]), parallel
 
 
-def _read_thinking(fields: Fields, key: str) -> tuple[bool, bool]:
-    """Whether the model is to reason, and whether that is shown."""
+def _read_thinking(fields: Fields, key: str) -> tuple[bool, bool, int | None]:
+    """Whether the model is to reason, whether that is shown, and in how many tokens: fewer than the whole answer has."""
     thinking = fields.required_object(key)
-    kind = thinking.required_text("type")
+    kind, budget = thinking.required_text("type"), None
     if kind not in _THINKING:
         raise thinking.error("type", f"{kind!r} is none of {', '.join(_THINKING)}")
-    return _THINKING[kind], thinking.text("display") != "omitted"
+    if thinking.get("budget_tokens") is not None:
+        budget = thinking.integer("budget_tokens", 0, MOST_BUDGET)
+        if budget and (most := fields.integer("max_tokens", 1)) is not None and budget >= most:
+            raise thinking.error("budget_tokens", f"must be less than max_tokens, which is {most}: the answer needs some of them")
+    return _THINKING[kind], thinking.text("display") != "omitted", budget
 
 
 def _read_format(fields: Fields, key: str) -> Output:
@@ -98,10 +103,13 @@ def _read_format(fields: Fields, key: str) -> Output:
 
 def _read_config(fields: Fields, key: str) -> Output | None:
     config = fields.required_object(key)
+    read_effort(config, "effort")
     return None if config.get("format") is None else _read_format(config, "format")
 
 
-class CountTokensFields(declare.ModelFields, ChoiceFields, SamplingFields, ExtensionFields, component="CountTokensRequest"):
+class CountTokensFields(
+    declare.ModelFields, ChoiceFields, SamplingFields, BudgetFields, ExtensionFields, component="CountTokensRequest"
+):
     """Messages whose tokens are to be counted."""
 
     messages = declare.RequiredField(
@@ -118,7 +126,7 @@ class CountTokensFields(declare.ModelFields, ChoiceFields, SamplingFields, Exten
     top_k = declare.integer("0: all tokens.", least=0)
     repeat_last_n = declare.integer("How many tokens the penalties look back on.", least=0)
     thinking = declare.Field("AnthropicThinking", _read_thinking)
-    output_config = declare.OutputField("partial {format: OutputFormat, effort: string}", _read_config, "The effort is ignored.")
+    output_config = declare.OutputField("partial {format: OutputFormat, effort: string}", _read_config)
     output_format = declare.OutputField("OutputFormat", _read_format, "As output_config.format.")
     mcp_servers = declare.value("McpServer[]")
     refused: ClassVar = {"thread": (), "compaction": (), "container": (), "diagnostics": (), "fallbacks": ([],)}
@@ -152,7 +160,12 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
     choice, parallel = fields.tool_choice or (Choice(), None)
     if tools and not servers:
         choice.among(tools)
-    thinking, thoughts = fields.thinking or (None, True)
+    enabled, thoughts, budget = fields.thinking or (None, True, None)
+    config = fields.object("output_config")
+    effort = read_effort(config, "effort") if config else None
+    thinking = settle_thinking(enabled, None, fields.read_budget() if budget is None else budget)
+    if effort not in (None, NO_EFFORT) and thinking["thinking"] is not False:  # here it does not say whether to reason
+        thinking["effort"] = cast(Effort, effort)
     messages = (*(fields.system or ()), *fields.messages)
     request = Request(
         messages=messages,
@@ -160,7 +173,7 @@ def read_request(body: Json, *, counting: bool = False) -> MessagesRequest:
         choice=choice,
         parallel=parallel,
         sampling=fields.read_sampling(fields.max_tokens, fields.stop_sequences),
-        thinking=thinking,
+        **thinking,
         output=declare.read_output(fields),
         policy=fields.tool_choice_policy,
         call_bias=fields.call_bias,
@@ -191,8 +204,9 @@ def write_request(messages_request: MessagesRequest, signed: Signed = NOTHING_SI
         "mcp_servers": servers or None,
         "tools": [*(write_tool(tool, _SCHEMA) for tool in tools), *toolsets] or None,
         "tool_choice": _write_choice(request) if tools or servers else None,
-        "thinking": _write_thinking(request.thinking, messages_request.shows_thoughts),
-        "output_config": _write_output(request.output),
+        "thinking": _write_thinking(request, messages_request.shows_thoughts),
+        "thinking_token_budget": None if request.thinking else request.thinking_budget,
+        "output_config": _write_config(request),
         "tool_choice_policy": request.policy,
         "call_bias": request.call_bias,
         "stream": messages_request.stream or None,
@@ -212,12 +226,19 @@ def _write_choice(request: Request) -> Json:
     return fields or None
 
 
-def _write_thinking(thinking: bool | None, thoughts: bool) -> Json:
-    if thinking is None:
+def _write_thinking(request: Request, thoughts: bool) -> Json:
+    if request.thinking is None:
         return None
-    if not thinking:
+    if not request.thinking:
         return {"type": "disabled"}
-    return {"type": "adaptive"} if thoughts else {"type": "adaptive", "display": "omitted"}
+    budget, display = request.thinking_budget, {} if thoughts else {"display": "omitted"}
+    return {"type": "adaptive", **display} if budget is None else {"type": "enabled", "budget_tokens": budget, **display}
+
+
+def _write_config(request: Request) -> Json:
+    format = _write_output(request.output)
+    config = {**({"format": format} if format else {}), **({"effort": request.effort} if request.effort else {})}
+    return config or None
 
 
 def _write_output(output: Output | None) -> Json:
@@ -226,4 +247,4 @@ def _write_output(output: Output | None) -> Json:
     if output.schema is None:
         raise UsageError("this API can hold an answer to a schema only", field="output")
     as_written = {"as_written": True} if output.as_written else {}
-    return {"format": {"type": "json_schema", "schema": dict(output.schema), **as_written}}
+    return {"type": "json_schema", "schema": dict(output.schema), **as_written}

@@ -112,6 +112,8 @@ def write_chat(model: str, request: Request) -> dict[str, Json]:
         "parallel_tool_calls": request.parallel,
         **write_sampling(request.sampling, "max_tokens"),
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
+        "reasoning_effort": request.effort,
+        "thinking_token_budget": request.thinking_budget,
         "call_bias": request.call_bias,
     }
     return {"params": {"model": model} if model else {}, "input": without_none(chat_input)}

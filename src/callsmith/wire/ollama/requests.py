@@ -15,9 +15,11 @@ from typing import ClassVar, cast
 
 from callsmith.core.schema import check_schema
 from callsmith.core.types.quantities import parse_duration
+from callsmith.core.types.thinking import EFFORTS
 from callsmith.core.values import Call, Choice, Json, Message, Output, Request, Role, Sampling, Tool
 from callsmith.wire import declare
 from callsmith.wire.calls import read_arguments
+from callsmith.wire.declare.thinking import BudgetFields, Thinking, settle_thinking
 from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
@@ -30,7 +32,6 @@ _LOADING = "how a model is loaded was decided when the server began"
 _MIROSTAT = "it belongs to mirostat, which is refused"
 _ROLES: Mapping[str, Role] = {"system": "system", "user": "user", "assistant": "assistant", "tool": "tool"}
 _WINDOW = 64  # tokens that a penalty looks back on where a request does not say
-_LEVELS = ("low", "medium", "high", "max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,13 +158,11 @@ def _read_keep_alive(fields: Fields, key: str) -> float | None:
         raise fields.error(key, 'expected seconds, or a text like "5m"') from None
 
 
-def _read_think(fields: Fields, key: str) -> bool | None:
+def _read_think(fields: Fields, key: str) -> bool | str | None:
     value = fields.get(key)
-    if isinstance(value, str):
-        if value not in _LEVELS:
-            raise fields.error(key, f"{value!r} is neither a boolean nor one of {', '.join(_LEVELS)}")
-        return True
-    return fields.flag(key)
+    if isinstance(value, str) and value not in EFFORTS:
+        raise fields.error(key, f"{value[:80]!r} is neither a boolean nor one of {', '.join(EFFORTS)}")
+    return value if isinstance(value, str) else fields.flag(key)
 
 
 def _read_format(fields: Fields, key: str) -> Output | None:
@@ -179,15 +178,21 @@ def _read_format(fields: Fields, key: str) -> Output | None:
     return Output(schema, as_written=fields.flag("as_written") or False)
 
 
-class OllamaAnswerFields(declare.ModelFields, LogprobFields, ExtensionFields):
+class OllamaAnswerFields(declare.ModelFields, LogprobFields, BudgetFields, ExtensionFields):
     """What both kinds of requests have."""
 
     stream = declare.flag("Whether the answer comes as a stream.", default=True)
     format = declare.Field('"" | "json" | object', _read_format, "json, or a JSON Schema that the answer has to fit.")
     as_written = declare.as_written()
-    think = declare.Field('boolean | "low" | "medium" | "high" | "max"', _read_think)
+    think = declare.Field(" | ".join(("boolean", *(f'"{effort}"' for effort in EFFORTS))), _read_think)
     keep_alive = declare.Field("number | string", _read_keep_alive, "How long the model stays loaded: seconds, or 5m.")
     options = declare.nested(OllamaOptionFields)
+
+    def read_thinking(self) -> Thinking:
+        """How much the model is to reason: a flag, or an effort."""
+        think = self.think
+        level = think if isinstance(think, str) else None
+        return settle_thinking(None if isinstance(think, str) else think, level, self.read_budget())
 
     def read(self, messages: tuple[Message, ...]) -> OllamaRequest:
         """The request for an answer to these messages."""
@@ -196,7 +201,7 @@ class OllamaAnswerFields(declare.ModelFields, LogprobFields, ExtensionFields):
         request = Request(
             messages,
             sampling=options.read(logprobs) if options else Sampling(logprobs=logprobs),
-            thinking=self.think,
+            **self.read_thinking(),
             output=self.format,
             prefill=prefill,
         )
@@ -283,7 +288,8 @@ def write_chat(chat: OllamaRequest) -> dict[str, Json]:
         "parallel_tool_calls": request.parallel,
         "tool_choice_policy": request.policy,
         "call_bias": request.call_bias,
-        "think": request.thinking,
+        "think": request.effort or request.thinking,
+        "thinking_token_budget": request.thinking_budget,
         "format": format,
         "as_written": True if output is not None and output.as_written else None,
         "options": options or None,

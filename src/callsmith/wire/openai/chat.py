@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
+from callsmith.core.types.thinking import EFFORTS
 from callsmith.core.values import (
     Call,
     Choice,
@@ -25,6 +26,7 @@ from callsmith.core.values import (
 )
 from callsmith.wire import declare
 from callsmith.wire.calls import read_arguments
+from callsmith.wire.declare.thinking import NO_EFFORT, BudgetFields, Thinking, read_budget, read_effort, settle_thinking
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
@@ -212,25 +214,34 @@ class FlatToolFields(ToolFields, component="FlatFunction"):
     type = declare.text()
 
 
-def _read_template_options(fields: Fields, key: str) -> bool | None:
+def _read_template_options(fields: Fields, key: str) -> Fields:
     options = fields.required_object(key)
     for name in options.data:
-        if name not in ("enable_thinking", "thinking"):
+        if name not in ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget"):
             raise options.error(name, "is not supported")
-    enabled, thinking = options.flag("enable_thinking"), options.flag("thinking")
-    return thinking if enabled is None else enabled
+    return options
 
 
-class ThinkingFields(declare.RequestFields):
-    """Whether the model is to reason."""
+class ThinkingFields(BudgetFields):
+    """Whether the model is to reason, and how much."""
 
-    chat_template_kwargs = declare.Field("partial {enable_thinking: boolean, thinking: boolean}", _read_template_options)
-    reasoning_effort = declare.text("none switches thinking off, anything else on.")
+    chat_template_kwargs = declare.Field(
+        "partial {enable_thinking: boolean, thinking: boolean, reasoning_effort: string, thinking_budget: integer}",
+        _read_template_options,
+    )
+    reasoning_effort = declare.Field("string", read_effort, "none switches thinking off.", enum=[NO_EFFORT, *EFFORTS])
 
-    def read_thinking(self) -> bool | None:
-        """Whether the model is to reason, where the request says."""
-        wanted, effort = self.chat_template_kwargs, self.reasoning_effort
-        return wanted if wanted is not None or effort is None else effort != "none"
+    def read_thinking(self, effort: str | None = None) -> Thinking:
+        """How much the model is to reason, where the request says; an effort that comes first decides whether."""
+        options = self.chat_template_kwargs or Fields({})
+        enabled, thinking = options.flag("enable_thinking"), options.flag("thinking")
+        budget = self.read_budget()
+        if budget is None and options.get("thinking_budget") is not None:
+            budget = read_budget(options, "thinking_budget")
+        if effort is not None:
+            return settle_thinking(None, effort, budget)
+        effort = self.reasoning_effort or read_effort(options, "reasoning_effort")
+        return settle_thinking(thinking if enabled is None else enabled, effort, budget)
 
 
 class ChatFields(
@@ -280,7 +291,7 @@ class ChatFields(
         "service_tier": "there is one",
         "store": "the answer is the same; completions cannot be fetched again",
         "user": "callers are told apart by their keys",
-        "verbosity": "no model here was trained for it; clients send it unasked, like an effort",
+        "verbosity": "no model here was trained for it; clients send it unasked",
     }
 
 
@@ -304,7 +315,7 @@ def read_request(body: Json) -> ChatRequest:
             choice=choice,
             parallel=False if legacy else fields.parallel_tool_calls,  # the deprecated answer holds one `function_call`
             sampling=fields.read_sampling(limit, fields.stop, fields.read_wanted()),
-            thinking=fields.read_thinking(),
+            **fields.read_thinking(),
             output=declare.read_output(fields),
             policy=fields.tool_choice_policy,
             call_bias=fields.call_bias,
@@ -343,6 +354,8 @@ def write_request(chat: ChatRequest, signed: Signed = NOTHING_SIGNED) -> dict[st
         **write_sampling(request.sampling, "max_completion_tokens"),
         **write_wanted(request.sampling.logprobs),
         "chat_template_kwargs": None if request.thinking is None else {"enable_thinking": request.thinking},
+        "reasoning_effort": request.effort,
+        "thinking_token_budget": request.thinking_budget,
         **write_output(request.output),
         "tool_choice_policy": request.policy,
         "call_bias": request.call_bias,

@@ -13,8 +13,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
+from callsmith.core.types.thinking import EFFORTS
 from callsmith.core.values import Choice, Json, Message, Request, Tool
 from callsmith.wire import declare
+from callsmith.wire.declare.thinking import NO_EFFORT, Thinking, read_effort
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.kinds import is_left_out, kinds_of, note_left_out, type_of
@@ -45,6 +47,7 @@ from callsmith.wire.signed import NOTHING_SIGNED, Signed
 from callsmith.wire.tools import MCP, ToolFields, read_tools, split_mcp_name
 
 _LOGPROBS = "message.output_text.logprobs"
+_EFFORTS = " | ".join(f'"{effort}"' for effort in (NO_EFFORT, *EFFORTS))
 
 # What of a request is repeated in its response as it came, and what stands there if it did not come.
 _REPEATED: Mapping[str, Json] = {
@@ -199,7 +202,7 @@ class ResponsesFields(
     include = declare.texts("message.output_text.logprobs; others are passed over.")
     text_format = declare.OutputField("partial {format: TextFormat, verbosity: any}", read_text_format, name="text")
     reasoning = declare.Field(
-        "partial {effort: string, summary: string}", Fields.object, "The effort none switches thinking off."
+        f"partial {{effort: {_EFFORTS}, summary: string}}", Fields.object, "The effort none switches thinking off."
     )
     store = declare.flag("Whether the response is stored; it is, unless false.")
     background = declare.flag("Whether the answer goes on when the client is gone.")
@@ -222,9 +225,8 @@ class ResponsesFields(
         "user": "callers are told apart by their keys",
     }
 
-    def read_thinking(self) -> bool | None:
-        effort = self.reasoning.text("effort") if self.reasoning else None
-        return super().read_thinking() if effort is None else effort != "none"
+    def read_thinking(self, effort: str | None = None) -> Thinking:
+        return super().read_thinking(read_effort(self.reasoning, "effort") if self.reasoning else effort)
 
     def read_wanted(self) -> int | None:
         """How many of the likeliest tokens are to be listed for each. None: none, and no others."""
@@ -280,7 +282,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
             choice=choice,
             parallel=fields.parallel_tool_calls,
             sampling=fields.read_sampling(fields.max_output_tokens, fields.stop, fields.read_wanted()),
-            thinking=fields.read_thinking(),
+            **fields.read_thinking(),
             output=declare.read_output(fields),
             policy=fields.tool_choice_policy,
             call_bias=fields.call_bias,
@@ -326,6 +328,16 @@ def _repeat_tool(entry: Fields) -> dict[str, Json]:
     return {"description": None, "parameters": None, "strict": False, **sent, "type": "function"}
 
 
+def _write_thinking(request: Request) -> dict[str, Json]:
+    """The effort that is asked for; where it is only said that there is to be reasoning, that."""
+    effort = NO_EFFORT if request.thinking is False else request.effort
+    return {
+        "reasoning": {"effort": effort} if effort else None,
+        "chat_template_kwargs": {"enable_thinking": True} if request.thinking and not effort else None,
+        "thinking_token_budget": request.thinking_budget,
+    }
+
+
 def write_request(response_request: ResponsesRequest, signed: Signed = NOTHING_SIGNED) -> dict[str, Json]:
     """The body that `read_request` reads back as the same request. How a tool is run does not travel."""
     request = response_request.request
@@ -343,7 +355,7 @@ def write_request(response_request: ResponsesRequest, signed: Signed = NOTHING_S
         **write_sampling(request.sampling, "max_output_tokens"),
         "include": None if request.sampling.logprobs is None else [_LOGPROBS],
         "top_logprobs": request.sampling.logprobs,
-        "reasoning": None if request.thinking is None else {"effort": "medium" if request.thinking else "none"},
+        **_write_thinking(request),
         **write_text_output(request.output),
         "tool_choice_policy": request.policy,
         "call_bias": request.call_bias,

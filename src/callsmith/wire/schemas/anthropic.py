@@ -48,7 +48,7 @@ type AnthropicTool =
 type AnthropicThinking = partial {  // Whether the model is to reason.
     type!: "enabled" | "adaptive" | "between_tools" | "disabled"
     display: string  // omitted: thoughts are not shown.
-    budget_tokens: integer  // Ignored.
+    budget_tokens: integer  // The most tokens of reasoning, fewer than max_tokens.
 }
 type OutputFormat = partial {
     type!: "json_schema", schema!: object, name: string

@@ -58,13 +58,15 @@ class UpstreamDialect:
 
 def _write_chat(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
     chat_request = chat.ChatRequest(model, request, stream=quirks.streams, include_usage=quirks.streams)
-    return spell_chat(chat.write_request(chat_request, signed), request.thinking, quirks)
+    return spell_chat(chat.write_request(chat_request, signed), request, quirks)
 
 
 def _write_responses(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
     body = responses.write_request(responses.ResponsesRequest(model, request, stream=quirks.streams, store=False), signed)
     if quirks.history == "signed":
         body["include"] = [*body.get("include", ()), "reasoning.encrypted_content"]
+        if body.pop("chat_template_kwargs", None):
+            body["reasoning"] = {"effort": "medium"}  # there is no other way to say that there is to be reasoning
         if request.thinking:
             body["reasoning"] = {**body["reasoning"], "summary": "auto"}
     return body

@@ -17,6 +17,7 @@ from hashlib import sha256
 from typing import Final, Literal, TypeAlias, get_args
 
 from callsmith.core.errors import UsageError
+from callsmith.core.types.thinking import EFFORTS, Effort, effort_within, nearest_effort
 from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling
 from callsmith.wire.kinds.custom import as_function, grammar_of
 
@@ -35,7 +36,9 @@ class Quirks:
     `tools`: whether it has tools at all. `choices` are the choices of tools that it has. `sampling` are the fields of `Sampling`
     it takes, `limit` is what it calls the most tokens in chat completions. `outputs` are the kinds of structured output it
     enforces. `switch` is how reasoning is turned on and off in chat completions, `history` where the reasoning of earlier answers
-    goes ("signed": nowhere, unless it is signed). `thinks_when_forced`: whether it reasons where a call is required.
+    goes ("signed": nowhere, unless it is signed). `efforts` are those that it takes, `budget` is what it calls the most tokens of
+    reasoning in chat completions, "" if it takes none: the nearest effort is asked for then. `thinks_when_forced`: whether it
+    reasons where a call is required.
     `checks`: whether calls are validated here before they are passed on; else their arguments stream. `repairs`: whether calls
     that it writes as text are read. `streams`: whether it can be asked for streams. `grammar` names the server whose fields
     for grammars it takes. `session`: whether it takes the id of the conversation, as `session_id`. Names of tools are made of
@@ -54,6 +57,8 @@ class Quirks:
     prefill: bool = True
     switch: Switch = "template"
     history: History = "reasoning_content"
+    efforts: tuple[Effort, ...] = EFFORTS
+    budget: str = "thinking_token_budget"
     thinks_when_forced: bool = True
     checks: bool = True
     repairs: bool = True
@@ -150,6 +155,8 @@ def fit_request(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, .
     if request.thinking and request.choice.mode == "required" and not quirks.thinks_when_forced:
         request = replace(request, thinking=False)
         left_out = (*left_out, "reasoning: this API does not reason where a call is required")
+    request, unsupported = _fit_thinking(request, quirks)
+    left_out = (*left_out, *unsupported)
     if quirks.history in ("", "signed") and any(message.reasoning for message in request.messages):
         request = replace(request, messages=tuple(replace(message, reasoning="") for message in request.messages))
     return _fit_output(_fit_choice(request, quirks), quirks), left_out
@@ -175,6 +182,22 @@ def _fit_kinds(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ..
     tools = tuple(functions.get(tool.name, tool) for tool in request.tools)
     grammars = (f"the grammar of {tool.name}: this API does not take it" for tool in foreign if grammar_of(tool))
     return replace(request, tools=tools), tuple(grammars)
+
+
+def _fit_thinking(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ...]]:
+    """The request with an effort that the API takes, which also stands for a budget where it takes none of those."""
+    effort, budget = request.effort, request.thinking_budget
+    if budget == 0:
+        return replace(request, thinking=False, effort=None, thinking_budget=None), ()
+    left_out: list[str] = []
+    if budget is not None and not quirks.budget:
+        effort, budget = effort_within(budget), None
+        left_out.append(f"thinking_budget: this API takes no tokens{f', but the effort {effort}' if quirks.efforts else ''}")
+    if effort is not None:
+        effort = nearest_effort(effort, quirks.efforts) if quirks.efforts else None
+        if effort is None and not left_out:
+            left_out.append("effort: this API does not take it")
+    return replace(request, effort=effort, thinking_budget=budget), tuple(left_out)
 
 
 def _fit_choice(request: Request, quirks: Quirks) -> Request:
@@ -203,27 +226,32 @@ def _fit_output(request: Request, quirks: Quirks) -> Request:
     return replace(request, output=Output.json_object() if "json_object" in quirks.outputs else None)
 
 
-def spell_chat(body: dict[str, Json], thinking: bool | None, quirks: Quirks) -> dict[str, Json]:
+def spell_chat(body: dict[str, Json], request: Request, quirks: Quirks) -> dict[str, Json]:
     """The body of a chat completion in the words of the API."""
     most, kwargs = body.pop("max_completion_tokens", None), body.pop("chat_template_kwargs", None)
     if most is not None:
         body[quirks.limit] = most
-    if thinking is not None:
-        body |= _switch_thinking(thinking, kwargs, quirks.switch)
+    effort, budget = body.pop("reasoning_effort", None), body.pop("thinking_token_budget", None)
+    if budget is not None and quirks.budget and quirks.switch != "reasoning":
+        body[quirks.budget] = budget
+    if request.thinking is not None or effort or budget:
+        body |= _switch_thinking(request, kwargs, quirks.switch)
     body["messages"] = [_spell_message(message, quirks.history) for message in body["messages"]]
     return body
 
 
-def _switch_thinking(thinking: bool, kwargs: Json, switch: Switch) -> dict[str, Json]:
+def _switch_thinking(request: Request, kwargs: Json, switch: Switch) -> dict[str, Json]:
+    thinks, effort, budget = request.thinking is not False, request.effort, request.thinking_budget
     match switch:
         case "template":
-            return {"chat_template_kwargs": kwargs}
+            return {**({"chat_template_kwargs": kwargs} if kwargs else {}), **({"reasoning_effort": effort} if effort else {})}
         case "effort":
-            return {"reasoning_effort": "medium" if thinking else "none"}
+            return {"reasoning_effort": (effort or "medium") if thinks else "none"}
         case "reasoning":
-            return {"reasoning": {"enabled": thinking}}
+            limit = {"max_tokens": budget} if budget is not None else {"effort": effort} if effort else {}
+            return {"reasoning": {"enabled": thinks, **limit}}
         case "thinking":
-            return {"thinking": {"type": "enabled" if thinking else "disabled"}}
+            return {"thinking": {"type": "enabled" if thinks else "disabled"}}
         case "":
             return {}
 

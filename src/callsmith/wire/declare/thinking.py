@@ -1,0 +1,65 @@
+"""How much a model is to reason, as requests say it: whether at all, with which effort, in how many tokens."""
+
+from typing import TypedDict, cast
+
+from callsmith.core.types.thinking import EFFORTS, MOST_BUDGET, Effort
+from callsmith.wire import declare
+from callsmith.wire.fields import Fields
+
+NO_EFFORT = "none"
+_NAMES = ("thinking_token_budget", "thinking_budget", "thinking_budget_tokens", "max_thinking_tokens")
+
+
+class Thinking(TypedDict):
+    """The fields of a `Request` that say how much is to be reasoned."""
+
+    thinking: bool | None
+    effort: Effort | None
+    thinking_budget: int | None
+
+
+def settle_thinking(enabled: bool | None = None, effort: str | None = None, budget: int | None = None) -> Thinking:
+    """What a request asks for with these. An effort asks for reasoning where nothing else says whether; no tokens are none.
+
+    >>> settle_thinking(effort="low")
+    {'thinking': True, 'effort': 'low', 'thinking_budget': None}
+    >>> settle_thinking(budget=0)
+    {'thinking': False, 'effort': None, 'thinking_budget': None}
+    """
+    if enabled is None and effort is not None:
+        enabled = effort != NO_EFFORT
+    if enabled is False or budget == 0:
+        return Thinking(thinking=False, effort=None, thinking_budget=None)
+    known = None if effort == NO_EFFORT else cast(Effort | None, effort)
+    return Thinking(thinking=enabled, effort=known, thinking_budget=budget)
+
+
+def read_effort(fields: Fields, key: str) -> str | None:
+    """How much effort is asked for, or none."""
+    effort = fields.text(key)
+    if effort is not None and effort != NO_EFFORT and effort not in EFFORTS:
+        raise fields.error(key, f"{effort[:80]!r} is none of {', '.join((NO_EFFORT, *EFFORTS))}")
+    return effort
+
+
+def read_budget(fields: Fields, key: str) -> int | None:
+    """The most tokens of reasoning; with -1 there is no limit."""
+    return None if fields.get(key) == -1 else fields.integer(key, 0, MOST_BUDGET)
+
+
+def _budget(about: str) -> declare.Field[int]:
+    return declare.Field("integer", read_budget, about, **declare.bounds(-1, MOST_BUDGET))
+
+
+class BudgetFields(declare.RequestFields):
+    """The most tokens of reasoning, under the names that it has elsewhere."""
+
+    thinking_token_budget = _budget("The most tokens of reasoning: 0 switches it off, -1 is as many as the model likes.")
+    thinking_budget = _budget("As thinking_token_budget.")
+    thinking_budget_tokens = _budget("As thinking_token_budget.")
+    max_thinking_tokens = _budget("As thinking_token_budget.")
+
+    def read_budget(self) -> int | None:
+        """The most tokens of reasoning, where the request says; of several numbers the least."""
+        given = [read_budget(self, name) for name in _NAMES if self.get(name) is not None]
+        return min((budget for budget in given if budget is not None), default=None)
