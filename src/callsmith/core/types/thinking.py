@@ -55,5 +55,6 @@ def nearest_effort(effort: Effort, known: Sequence[Effort]) -> Effort:
     >>> nearest_effort("xhigh", ("low", "high")), nearest_effort("minimal", ("low", "high"))
     ('high', 'low')
     """
-    ranked: list[Effort] = sorted(known, key=EFFORTS.index)
-    return next((other for other in reversed(ranked) if EFFORTS.index(other) <= EFFORTS.index(effort)), ranked[0])
+    ranked: list[Effort] = [other for other in EFFORTS if other in known]
+    below = [other for other in ranked if EFFORTS.index(other) <= EFFORTS.index(effort)]
+    return below[-1] if below else ranked[0]
