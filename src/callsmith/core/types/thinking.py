@@ -56,5 +56,5 @@ def nearest_effort(effort: Effort, known: Sequence[Effort]) -> Effort:
     ('high', 'low')
     """
     ranked: list[Effort] = [other for other in EFFORTS if other in known]
-    below = [other for other in ranked if EFFORTS.index(other) <= EFFORTS.index(effort)]
+    below: list[Effort] = [other for other in ranked if EFFORTS.index(other) <= EFFORTS.index(effort)]
     return below[-1] if below else ranked[0]
