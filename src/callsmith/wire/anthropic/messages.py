@@ -5,7 +5,7 @@
 
 Lenient: unknown fields are skipped, null is absence. Not lenient: what would change the answer and is not supported is refused by
 name, never ignored, and so are kinds of tools that only their vendor runs; but for context management, which clients always send.
-Fields of our own: `min_p`, `seed`, `tool_choice_policy` and `call_bias`, as in chat completions, and those that `extensions` reads.
+Fields of our own: `min_p`, `seed`, `tool_choice_policy` and `call_bias`, as in chat completions, and those of `extensions`.
 
 What this API has no field for is not written: the name of a user, whether an output is strict (it always is), a choice among
 some of the tools (only those are offered then). `DEFAULT_MAX_TOKENS` is written where a request sets no limit: it has to.

@@ -63,3 +63,33 @@ class BudgetFields(declare.RequestFields):
         """The most tokens of reasoning, where the request says; of several numbers the least."""
         given = [read_budget(self, name) for name in _NAMES if self.get(name) is not None]
         return min((budget for budget in given if budget is not None), default=None)
+
+
+def _read_template_options(fields: Fields, key: str) -> Fields:
+    options = fields.required_object(key)
+    for name in options.data:
+        if name not in ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget"):
+            raise options.error(name, "is not supported")
+    return options
+
+
+class ThinkingFields(BudgetFields):
+    """Whether the model is to reason, and how much."""
+
+    chat_template_kwargs = declare.Field(
+        "partial {enable_thinking: boolean, thinking: boolean, reasoning_effort: string, thinking_budget: integer}",
+        _read_template_options,
+    )
+    reasoning_effort = declare.Field("string", read_effort, "none switches thinking off.", enum=[NO_EFFORT, *EFFORTS])
+
+    def read_thinking(self, effort: str | None = None) -> Thinking:
+        """How much the model is to reason, where the request says; an effort that comes first decides whether."""
+        options = self.chat_template_kwargs or Fields({})
+        enabled, thinking = options.flag("enable_thinking"), options.flag("thinking")
+        budget = self.read_budget()
+        if budget is None and options.get("thinking_budget") is not None:
+            budget = read_budget(options, "thinking_budget")
+        if effort is not None:
+            return settle_thinking(None, effort, budget)
+        effort = self.reasoning_effort or read_effort(options, "reasoning_effort")
+        return settle_thinking(thinking if enabled is None else enabled, effort, budget)

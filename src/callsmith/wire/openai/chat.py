@@ -13,7 +13,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import ClassVar, cast
 
-from callsmith.core.types.thinking import EFFORTS
 from callsmith.core.values import (
     Call,
     Choice,
@@ -26,7 +25,7 @@ from callsmith.core.values import (
 )
 from callsmith.wire import declare
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.declare.thinking import NO_EFFORT, BudgetFields, Thinking, read_budget, read_effort, settle_thinking
+from callsmith.wire.declare.thinking import ThinkingFields
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
@@ -212,36 +211,6 @@ class FlatToolFields(ToolFields, component="FlatFunction"):
     """A function that is not wrapped."""
 
     type = declare.text()
-
-
-def _read_template_options(fields: Fields, key: str) -> Fields:
-    options = fields.required_object(key)
-    for name in options.data:
-        if name not in ("enable_thinking", "thinking", "reasoning_effort", "thinking_budget"):
-            raise options.error(name, "is not supported")
-    return options
-
-
-class ThinkingFields(BudgetFields):
-    """Whether the model is to reason, and how much."""
-
-    chat_template_kwargs = declare.Field(
-        "partial {enable_thinking: boolean, thinking: boolean, reasoning_effort: string, thinking_budget: integer}",
-        _read_template_options,
-    )
-    reasoning_effort = declare.Field("string", read_effort, "none switches thinking off.", enum=[NO_EFFORT, *EFFORTS])
-
-    def read_thinking(self, effort: str | None = None) -> Thinking:
-        """How much the model is to reason, where the request says; an effort that comes first decides whether."""
-        options = self.chat_template_kwargs or Fields({})
-        enabled, thinking = options.flag("enable_thinking"), options.flag("thinking")
-        budget = self.read_budget()
-        if budget is None and options.get("thinking_budget") is not None:
-            budget = read_budget(options, "thinking_budget")
-        if effort is not None:
-            return settle_thinking(None, effort, budget)
-        effort = self.reasoning_effort or read_effort(options, "reasoning_effort")
-        return settle_thinking(thinking if enabled is None else enabled, effort, budget)
 
 
 class ChatFields(

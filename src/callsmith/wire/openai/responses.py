@@ -16,13 +16,13 @@ from typing import Any, ClassVar
 from callsmith.core.types.thinking import EFFORTS
 from callsmith.core.values import Choice, Json, Message, Request, Tool
 from callsmith.wire import declare
-from callsmith.wire.declare.thinking import NO_EFFORT, Thinking, read_effort
+from callsmith.wire.declare.thinking import NO_EFFORT, Thinking, ThinkingFields, read_effort
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.kinds import is_left_out, kinds_of, note_left_out, type_of
 from callsmith.wire.kinds.custom import CUSTOM, write_definition
 from callsmith.wire.kinds.table import CALL_ITEMS
-from callsmith.wire.openai.chat import ThinkingFields, read_choice
+from callsmith.wire.openai.chat import read_choice
 from callsmith.wire.openai.items import (
     client_found,
     flat_name,
