@@ -15,7 +15,7 @@ from starlette.routing import Route
 from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.mcp.config import read_servers
 from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationReply, ElicitationRequest
-from callsmith.tools.mcp.messages import MOST_PER_SECOND, MessageBounds
+from callsmith.tools.mcp.transport.messages import MOST_PER_SECOND, MessageBounds
 from tests.tools.mcp.test_http import serving
 from tests.tools.mcp.trying import call, called, plain, status
 

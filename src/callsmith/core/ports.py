@@ -23,6 +23,19 @@ def _nothing() -> None:
     return None
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Checkpoint:
+    """Where a tool whose work goes on outside of this program notes how to find it again, so that it survives a restart.
+
+    `value` is what was noted before the program was stopped, or empty. `save` stores a new one, durably. Once `is_left()` is
+    true, the call ends only because the program does, and another process takes it up: the work outside is not to be stopped.
+    """
+
+    value: str
+    save: Callable[[str], Awaitable[None]]
+    is_left: Callable[[], bool] = _never
+
+
 @check_fields
 @dataclass(frozen=True, slots=True)
 class Context:
@@ -35,7 +48,7 @@ class Context:
     request adds to the operator's. `approved` is the digest of the tool that was approved; a toolset that has another one under
     this name by now raises `ToolChanged` and runs nothing. `tool` is the tool as whoever passes the call on has listed it, so
     that it need not be listed again; None: nobody has. `authority` is on whose behalf tools call other programs; None: this
-    program's own.
+    program's own. `checkpoint` is there where the call survives a restart of the program.
 
     A toolset awaits `starting()` right before the tool runs, so that the start can be written down first. A tool that cannot be
     cancelled, because it runs in a thread, can poll `cancelled()`: once that is true, nobody waits for its result.
@@ -52,6 +65,7 @@ class Context:
     tool: Tool | None = field(default=None, compare=False, repr=False)
     authority: Authority | None = None
     max_depth: int | None = None
+    checkpoint: Checkpoint | None = field(default=None, compare=False, repr=False)
     starting: Callable[[], Awaitable[None]] = field(default=_at_once, compare=False, repr=False)
     cancelled: Callable[[], bool] = field(default=_never, compare=False, repr=False)
     find_earlier: Callable[[], str | None] = field(default=_nothing, compare=False, repr=False)

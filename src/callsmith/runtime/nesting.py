@@ -50,5 +50,6 @@ def _restrict(context: Context, outer: Context) -> Context:
         decisions={} if context.decisions is outer.decisions else context.decisions,
         granted=frozenset(),
         tighten=tighten,
+        checkpoint=None,  # it is the outer call's
         cancelled=lambda: outer.cancelled() or context.cancelled(),
     )

@@ -32,7 +32,8 @@ STANDARD_JOB_LIMITS = JobLimits()
 class Job:
     """A call that goes on in the background, or did. `tool` is what it runs, `decision` what a person said about the call.
 
-    `repeatable`: it may be started anew after its program was stopped; it has been `attempts` times. Of what has ended, `result`
+    `repeatable`: it may be started anew after its program was stopped; it has been `attempts` times. `checkpoint` is what its
+    tool has noted to find work that goes on elsewhere: with one it is taken up again, not repeated. Of what has ended, `result`
     is what came of it, and `delivered` says that it has come into the conversation.
     """
 
@@ -47,9 +48,15 @@ class Job:
     decision: Decision | None = None
     repeatable: bool = False
     attempts: int = 1
+    checkpoint: str = ""
     result: Result | None = None
     delivered: bool = False
     version: int = 0
+
+    @property
+    def survives(self) -> bool:
+        """Whether it goes on after its program was stopped."""
+        return self.repeatable or bool(self.checkpoint)
 
 
 class JobChanged(Exception):

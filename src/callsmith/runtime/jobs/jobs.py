@@ -13,7 +13,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import CallEvent, ToolProgress
 from callsmith.core.failures import make_failure
-from callsmith.core.ports import Context, Toolset
+from callsmith.core.ports import Checkpoint, Context, Toolset
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.execute import STANDARD_LIMITS
 from callsmith.runtime.jobs.job import STANDARD_JOB_LIMITS, Job, JobChanged, JobLimits, JobStatus, JobStorage, MemoryJobs
@@ -45,6 +45,7 @@ class _RunningJob:
     watch: "asyncio.Task[None] | None" = None
     answer: CallEvent | None = None
     is_cancelled: bool = False
+    is_left: bool = False  # for another process, which takes it up
     stopped: Result | None = None
     progress: ToolProgress | None = None
     followers: list[asyncio.Queue[ToolProgress | None]] = field(default_factory=list[asyncio.Queue[ToolProgress | None]])
@@ -169,7 +170,8 @@ class Jobs:
             now = await self.storage.get(job.subject, job.id) if is_ours else None
             if now is None or now.status != "running":
                 return
-            if toolset is None or not now.repeatable or now.attempts >= _MOST_ATTEMPTS:
+            is_worn_out = now.attempts >= _MOST_ATTEMPTS and not now.checkpoint  # what goes on elsewhere is not repeated
+            if toolset is None or not now.survives or is_worn_out:
                 await self._end(now, _interrupt(now))
                 return
             with suppress(JobChanged):  # it was cancelled just now
@@ -177,9 +179,10 @@ class Jobs:
                 self._launch(again, toolset, _context_of(again), lease.pop_all())
 
     async def close(self) -> None:
-        """Stop all jobs. Those that may be repeated are left for the next process, the others have ended as interrupted."""
+        """Stop all jobs. Those that go on are left for the next process, the others have ended as interrupted."""
         stopping = list(self._working.values())
         for work in stopping:
+            work.is_left = work.job.survives
             work.cancel(_left_behind(work.job))
         if tasks := [work.task for work in stopping if work.task is not None]:
             await asyncio.wait(tasks, timeout=_GRACE)
@@ -225,7 +228,12 @@ class Jobs:
                 await self._enter(work)
                 limit.reschedule(asyncio.get_running_loop().time() + self._seconds_left(work.job))
 
-        context = replace(work.context, starting=starting, cancelled=lambda: work.is_cancelled)
+        async def save(value: str) -> None:
+            with suppress(JobChanged, StoreUnavailable):  # it was ended elsewhere, or does not survive a restart
+                work.job = await self.storage.write(replace(work.job, checkpoint=value))
+
+        checkpoint = Checkpoint(work.job.checkpoint, save, lambda: work.is_left)
+        context = replace(work.context, starting=starting, cancelled=lambda: work.is_cancelled, checkpoint=checkpoint)
         enter_tool(context)
         try:
             async with limit, closing(toolset.call(work.job.call, context)) as items:
@@ -304,8 +312,8 @@ def _context_of(job: Job) -> Context:
 
 
 def _left_behind(job: Job) -> Result | None:
-    """The result of a job whose process ends; None if it can be started anew."""
-    return None if job.repeatable else _interrupt(job)
+    """The result of a job whose process ends; None if it goes on in the next one."""
+    return None if job.survives else _interrupt(job)
 
 
 def _interrupt(job: Job) -> Result:

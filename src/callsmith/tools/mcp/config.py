@@ -30,6 +30,7 @@ ClientAuth: TypeAlias = Literal["basic", "post"]  # whether the secret is sent a
 
 STANDARD_TIMEOUT = 30.0  # seconds
 STANDARD_START = 30.0
+STANDARD_TASK = 60 * 60.0
 MOST_MESSAGE_BYTES = 4 * 1024 * 1024  # of one message, a result for instance
 MOST_TOOLS = 1_000
 MOST_DEFINITION = 100_000  # characters of the definition of one tool; each value in it counts as 16
@@ -50,7 +51,7 @@ _TRANSPORTS: Mapping[str, Transport] = {
     "sse": "sse",
 }
 _SPELLED = """command cwd url httpUrl serverUrl type transport prefix protocol args autoApprove alwaysAllow allow allowedTools
-includeTools deny disabledTools excludeTools env headers oauth trust approval timeout start_timeout sampling
+includeTools deny disabledTools excludeTools env headers oauth trust approval timeout task_timeout start_timeout sampling
 max_message_bytes max_tools max_definition_bytes pin disabled enabled"""
 _KEYS = frozenset(_SPELLED.split())
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
@@ -103,6 +104,7 @@ class ServerConfig:
     deny: tuple[str, ...] = ()
     prefix: Prefix = "auto"
     timeout: float = STANDARD_TIMEOUT  # for a call
+    task_timeout: float = STANDARD_TASK  # for a call that goes on at the server as a task
     start_timeout: float = STANDARD_START
     sampling: bool = False  # whether it may use our model (sampling)
     protocol: str = "auto"  # or "legacy", or a version
@@ -210,6 +212,7 @@ class _Entry(Table):
             deny=self.texts("deny") + self.texts("disabledTools") + self.texts("excludeTools"),
             prefix=self.one_of("prefix", _PREFIXES, "auto"),
             timeout=self._seconds("timeout") or STANDARD_TIMEOUT,
+            task_timeout=self._seconds("task_timeout") or STANDARD_TASK,
             start_timeout=self._seconds("start_timeout") or STANDARD_START,
             sampling=self.flag("sampling") or False,
             protocol=self._text("protocol") or "auto",

@@ -8,30 +8,27 @@ The task that opens a connection must also close it; any task may use it in betw
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, MutableSequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator, Mapping, MutableSequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from importlib.metadata import version
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from callsmith.core.errors import Unavailable
 from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call
 from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.content import too_many_tools, within_bounds, without_malformed
 from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationRequest, elicit, sample
-from callsmith.tools.mcp.messages import MessageBounds
-from callsmith.tools.mcp.process import process_streams
+from callsmith.tools.mcp.transport.streams import Auth, observed_streams
 
 if TYPE_CHECKING:
-    import httpx2
     import mcp_types as types
     from mcp import Client
     from mcp.client import ClientRequestContext
-    from mcp.client._transport import TransportStreams
 
-Auth = Callable[[ServerConfig], "httpx2.Auth | None"]
+    from callsmith.tools.mcp.tasks import TaskClient
+
 T = TypeVar("T")
 OnProgress = Callable[[ToolProgress], None]
 
@@ -39,6 +36,7 @@ MOST_PAGES = 200  # of a list of tools: a list whose cursors go in circles ends
 _LONGEST_PROGRESS = 1_000  # characters of what is reported
 _MOST_REQUESTS = 8  # of a server's own that are open at once: questions to a person, texts for the model to write
 _TICK = 5.0  # seconds between progress reports while a person is asked
+_TASK_STOP = 2.0  # seconds that a server may take to hear that a task is not wanted any more
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -48,6 +46,7 @@ class _RunningCall:
     call: Call
     on_progress: OnProgress
     subject: str
+    task: str = ""  # its id, where it is one
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
@@ -60,7 +59,8 @@ class Connection:
     changed: asyncio.Event
     _running: set[_RunningCall]
     _notices: list[str]
-    _most_tools: int
+    _config: ServerConfig
+    _tasks: "TaskClient"
 
     @property
     def protocol(self) -> str:
@@ -82,23 +82,54 @@ class Connection:
             listed += page.tools
             if page.next_cursor is None or page.next_cursor == cursor:
                 break
-            if len(listed) > self._most_tools:
-                self._notices.append(too_many_tools(self._most_tools))
+            if len(listed) > self._config.max_tools:
+                self._notices.append(too_many_tools(self._config.max_tools))
                 break
             cursor = page.next_cursor
         else:
             self._notices.append(f"its list of tools has more than {MOST_PAGES} pages; the others were not read")
-        return listed[: self._most_tools], list(dict.fromkeys(self._notices))
+        return listed[: self._config.max_tools], list(dict.fromkeys(self._notices))
 
-    async def call(self, call: Call, on_progress: OnProgress, subject: str = "") -> "types.CallToolResult":
+    @property
+    def takes_tasks(self) -> bool:
+        """Whether calls can be made as tasks."""
+        return self._tasks.takes_tasks
+
+    async def call(
+        self, call: Call, on_progress: OnProgress, subject: str = "", *, as_task: bool = False
+    ) -> "types.CallToolResult":
+        """Make a call. `TaskBegun` is raised where it goes on at the server as a task."""
+
         async def pass_on(progress: float, total: float | None, message: str | None) -> None:
             on_progress(ToolProgress(call.id, (message or "")[:_LONGEST_PROGRESS], progress, total))
 
-        running = _RunningCall(call, on_progress, subject)
+        with self._current(_RunningCall(call, on_progress, subject)):
+            if as_task:
+                return await self._tasks.begin(call, self._config.task_timeout, pass_on)
+            return await self._client.call_tool(call.name, dict(call.arguments), progress_callback=pass_on)
+
+    async def follow_task(self, id: str, call: Call, on_progress: OnProgress, subject: str = "") -> "types.CallToolResult":
+        """Wait for the end of a call that goes on at the server as a task."""
+
+        def tell(text: str) -> None:
+            on_progress(ToolProgress(call.id, text[:_LONGEST_PROGRESS], waits=True))
+
+        with self._current(_RunningCall(call, on_progress, subject, id)):
+            return await self._tasks.follow(call.name, id, tell)
+
+    async def cancel_task(self, id: str) -> None:
+        """Tell the server that a task is not wanted any more; whether it hears it is not waited for long."""
+        with suppress(Exception):  # whatever a server, its transport or the SDK may do
+            async with asyncio.timeout(_TASK_STOP):
+                await self._tasks.cancel(id)
+
+    @contextmanager
+    def _current(self, running: _RunningCall) -> Generator[None, None, None]:
+        """What the server asks meanwhile may belong to this call."""
         self._running.add(running)
         current = _CURRENT.set(running)
         try:
-            return await self._client.call_tool(call.name, dict(call.arguments), progress_callback=pass_on)
+            yield
         finally:
             _CURRENT.reset(current)
             self._running.remove(running)
@@ -130,6 +161,8 @@ async def connect(
     import mcp_types as types
     from mcp import Client
 
+    from callsmith.tools.mcp.tasks import TaskClient, TasksExtension
+
     ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_RunningCall](), list[str]()
 
     async def on_notification(message: Any) -> None:
@@ -139,6 +172,10 @@ async def connect(
     def see(message: Any) -> None:
         answer = getattr(message, "message", None)
         if isinstance(answer, types.JSONRPCResponse):
+            if isinstance(answer.result.get("task"), dict) and "content" not in answer.result:
+                answer.result = {**answer.result, "content": []}  # the SDK knows no other answer to a call
+            if isinstance(inner := answer.result.get("result"), dict):  # that of a task
+                answer.result = {**answer.result, "result": within_bounds(cast("dict[str, Any]", inner), config)[0]}
             answer.result, left_out = within_bounds(answer.result, config)
             notices.extend(left_out)
             if isinstance(answer.result.get("tools"), list):
@@ -146,15 +183,17 @@ async def connect(
                 notices.extend(left_out)
 
     client = Client(
-        _observed_streams(config, auth, stderr_lines, ended, see),
+        observed_streams(config, auth, stderr_lines, ended, see),
         # The SDK's name of the mode: all versions before 2026-07-28 connect in the same way.
         mode="legacy" if config.protocol[:1].isdigit() and config.protocol < "2026-07-28" else config.protocol,
         message_handler=on_notification,
         client_info=types.Implementation(name="callsmith", version=version("callsmith")),
+        extensions=[TasksExtension()],
         **_callbacks(config, features, running),
     )
     async with client:
-        yield Connection(client, ended, changed, running, notices, config.max_tools)
+        tasks = TaskClient(client, config.name, max(1.0, min(60.0, config.timeout / 3)))
+        yield Connection(client, ended, changed, running, notices, config, tasks)
 
 
 def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_RunningCall]) -> dict[str, Any]:
@@ -172,7 +211,7 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
             url = params.url if by_url else ""
             if free.locked():
                 return types.ElicitResult(action="cancel")
-            async with free, _keep_alive(config, running, "waits for an answer") as meant:
+            async with free, _keep_alive(config, running, "waits for an answer", params.meta) as meant:
                 if len({call.subject for call in meant}) > 1:
                     return types.ElicitResult(action="cancel")  # it is unclear whose call the request belongs to
                 call = meant[0].call if len(meant) == 1 else None
@@ -186,7 +225,7 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
         async def on_sample(_: "ClientRequestContext", params: "types.CreateMessageRequestParams") -> Any:
             if free.locked():
                 return types.ErrorData(code=types.INVALID_REQUEST, message=f"no more than {_MOST_REQUESTS} requests at a time")
-            async with free, _keep_alive(config, running, "has the model write something"):
+            async with free, _keep_alive(config, running, "has the model write something", params.meta):
                 return await sample(model, params)
 
         callbacks["sampling_callback"] = on_sample
@@ -207,10 +246,14 @@ async def _unless_abandoned(calls: list[_RunningCall], work: Coroutine[Any, Any,
 
 
 @asynccontextmanager
-async def _keep_alive(config: ServerConfig, running: set[_RunningCall], what: str) -> AsyncGenerator[list[_RunningCall], None]:
+async def _keep_alive(
+    config: ServerConfig, running: set[_RunningCall], what: str, meta: Mapping[str, Any] | None
+) -> AsyncGenerator[list[_RunningCall], None]:
     """The calls that a server's request may belong to; progress is reported so that they do not time out meanwhile."""
     current = _CURRENT.get()
-    meant = [current] if current else list(running)  # the older protocol does not say which
+    meant = [current] if current else list(running)  # the older protocol does not say which, unless it is a task
+    if task := _related_task(meta):
+        meant = [call for call in meant if call.task == task]
 
     async def report() -> None:
         while True:
@@ -226,92 +269,10 @@ async def _keep_alive(config: ServerConfig, running: set[_RunningCall], what: st
         await asyncio.gather(reporting, return_exceptions=True)
 
 
-@asynccontextmanager
-async def _observed_streams(
-    config: ServerConfig, auth: Auth | None, stderr_lines: MutableSequence[str], ended: asyncio.Event, see: Callable[[Any], None]
-) -> "AsyncGenerator[TransportStreams, None]":
-    """The streams to a server. `see` gets each message before the SDK reads it; `ended` is set when there are no more."""
-    bounds = MessageBounds(config.name, config.max_message_bytes)
-    by_process = config.transport == "stdio"
-    streams = process_streams(config, stderr_lines, bounds) if by_process else _http_streams(config, auth, ended, bounds)
-    async with streams as (read, write):
-        yield _ObservedStream(read, ended, see, bounds), write
+def _related_task(meta: Mapping[str, Any] | None) -> str:
+    """The id of the task that a server's request belongs to, if it says so."""
+    from callsmith.tools.mcp.tasks import RELATED_TASK
 
-
-@asynccontextmanager
-async def _http_streams(
-    config: ServerConfig, auth: Auth | None, ended: asyncio.Event, bounds: MessageBounds
-) -> "AsyncGenerator[TransportStreams, None]":
-    from mcp.client.sse import sse_client
-    from mcp.client.streamable_http import streamable_http_client
-    from mcp.shared._httpx_utils import create_mcp_http_client
-
-    from callsmith.tools.mcp.auth import WithoutLogin
-
-    if config.oauth and auth is None:
-        raise Unavailable("it wants a login, and no login is configured", hint="Give the host auth=Login(…).")
-    login = (auth(config) if auth else None) or WithoutLogin(config)
-
-    async def look(response: "httpx2.Response") -> None:
-        bounds.bound(response)
-        if response.status_code == 404 and "mcp-session-id" in response.request.headers:
-            ended.set()  # it was restarted and has lost our session
-
-    def bounded_client(headers: dict[str, str] | None = None, timeout: Any = None, auth: Any = None) -> "httpx2.AsyncClient":
-        http = create_mcp_http_client({**(headers or {}), "accept-encoding": "identity"}, timeout, auth)
-        http.event_hooks = {"response": [look]}
-        return http
-
-    headers = dict(config.headers)
-    if config.transport == "sse":
-        async with sse_client(config.url, headers, auth=login, httpx_client_factory=bounded_client) as streams:
-            yield streams
-        return
-    async with bounded_client(headers, auth=login) as http:
-        longest = config.max_message_bytes
-        async with streamable_http_client(config.url, http_client=http, max_sse_event_size=longest) as streams:
-            yield streams
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _ObservedStream:
-    """A stream whose messages are passed to `see`; `ended` is set when there are no more."""
-
-    _stream: Any
-    _ended: asyncio.Event
-    _see: Callable[[Any], None]
-    _bounds: MessageBounds
-
-    async def receive(self) -> Any:
-        return await self._observe(self._stream.receive())
-
-    async def aclose(self) -> None:
-        await self._stream.aclose()
-
-    def __aiter__(self) -> Any:
-        return self
-
-    async def __anext__(self) -> Any:
-        return await self._observe(anext(self._stream))
-
-    async def _observe(self, coming: Awaitable[Any]) -> Any:
-        try:
-            message = await coming
-            await self._bounds.pace()
-            self._see(message)
-        except BaseException:
-            self._ended.set()
-            raise
-        return message
-
-    async def __aenter__(self) -> Any:
-        await self._stream.__aenter__()
-        return self
-
-    async def __aexit__(self, exc_type: Any, exc_val: Any, exc_tb: Any) -> bool | None:
-        return await self._stream.__aexit__(exc_type, exc_val, exc_tb)
-
-    @property
-    def last_context(self) -> Any:
-        """The context of the last message; the SDK reads it."""
-        return getattr(self._stream, "last_context", None)
+    related: Any = (meta or {}).get(RELATED_TASK)
+    id: Any = cast("dict[str, Any]", related).get("taskId") if isinstance(related, dict) else None
+    return id if isinstance(id, str) else ""

@@ -6,7 +6,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.tools.mcp.config import ServerConfig
-from callsmith.tools.mcp.messages import MOST_BLOCKS, size_of
+from callsmith.tools.mcp.transport.messages import MOST_BLOCKS, size_of
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -62,10 +62,11 @@ def _name(tool: Any) -> str:
     return name if isinstance(name, str) else "a tool without a name"
 
 
-def read_tool(listed: "types.Tool", config: ServerConfig) -> Tool | str:
-    """The tool, or why it cannot be offered."""
-    if listed.execution and listed.execution.task_support == "required":
-        return f"{listed.name} runs only as a task, which is not supported"
+def read_tool(listed: "types.Tool", config: ServerConfig, *, takes_tasks: bool = False) -> Tool | str:
+    """The tool, or why it cannot be offered. One that runs only as a task goes on in the background."""
+    is_task = listed.execution is not None and listed.execution.task_support == "required"
+    if is_task and not takes_tasks:
+        return f"{listed.name} cannot be offered: it runs only as a task, and its server does not say that it has tasks"
     hints = listed.annotations
     try:
         check_schema(listed.input_schema)
@@ -76,7 +77,8 @@ def read_tool(listed: "types.Tool", config: ServerConfig) -> Tool | str:
             output=listed.output_schema,
             side_effects=_has_side_effects(hints, config.trust),
             idempotent=config.trust and hints is not None and bool(hints.read_only_hint or hints.idempotent_hint),
-            timeout=config.timeout,
+            timeout=config.task_timeout if is_task else config.timeout,
+            background=is_task,
             source=config.source,
         )
     except UsageError as error:

@@ -19,16 +19,17 @@ from callsmith.core.events import ToolProgress
 from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result, Tool
+from callsmith.tools.mcp.calls import ServerCall
 from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.connection import Auth, Connection, connect
-from callsmith.tools.mcp.content import read_result, read_tool
+from callsmith.tools.mcp.content import read_tool
 from callsmith.tools.mcp.elicitation import ClientFeatures
-from callsmith.tools.mcp.process import first_error
+from callsmith.tools.mcp.transport.process import first_error
 from callsmith.tools.pins import Pins
 from callsmith.tools.wrap.naming import make_filter
 
 if TYPE_CHECKING:
-    import mcp_types as types
+    pass
 
 State: TypeAlias = Literal["configured", "starting", "ready", "failed"]
 
@@ -73,6 +74,7 @@ class ServerSupervisor:
         self._auth = auth
         self._is_allowed, self._is_denied = make_filter(config.allow), make_filter(config.deny)
         self._tools: Mapping[str, Tool] | None = None  # the last list received
+        self._task_support: Mapping[str, str] = {}  # of tools that can be called as tasks: whether they have to be
         self._first_digests: dict[str, str] = {}  # of each tool when it was first listed
         self._changes: dict[str, str] = {}  # of definitions since then, by tool
         self._pins = Pins(Path(config.pins), config.name) if config.pins else None
@@ -119,6 +121,13 @@ class ServerSupervisor:
 
     async def call(self, call: Call, context: Context) -> AsyncIterator[ToolProgress | Result]:
         self.start()
+        work = ServerCall(self.config, call, context, lambda: self._connection, self._goes_as_task(call, context))
+        if work.noted_task:  # it runs already
+            await context.starting()
+            async with closing(work.events(None)) as items:
+                async for item in items:
+                    yield item
+            return
         await self._wait()
         connection = self._connection
         if connection is None:
@@ -134,9 +143,14 @@ class ServerSupervisor:
         if context.approved not in ("", tool.digest):
             raise ToolChanged(call.name)
         await context.starting()
-        async with closing(self._call_events(connection, call, context.subject)) as items:
+        async with closing(work.events(connection)) as items:
             async for item in items:
                 yield item
+
+    def _goes_as_task(self, call: Call, context: Context) -> bool:
+        """Whether a call is made as a task: where it cannot be otherwise, or can and would survive a restart of this program."""
+        support = self._task_support.get(call.name)
+        return support == "required" or (support == "optional" and context.checkpoint is not None)
 
     async def _wait(self) -> None:
         """Wait until the server is ready, has failed, or has taken too long."""
@@ -146,38 +160,6 @@ class ServerSupervisor:
 
     def _set_start_deadline(self) -> None:
         self._start_deadline = asyncio.get_running_loop().time() + self.config.start_timeout
-
-    async def _call_events(self, connection: Connection, call: Call, subject: str) -> AsyncIterator[ToolProgress | Result]:
-        """Progress as it comes, then the result. Closing the iterator cancels the call."""
-        progress: asyncio.Queue[ToolProgress | None] = asyncio.Queue()
-        work = asyncio.create_task(connection.call(call, progress.put_nowait, subject))
-        work.add_done_callback(lambda _: progress.put_nowait(None))
-        try:
-            while (item := await progress.get()) is not None:
-                yield item
-            yield self._result(connection, call, work)
-        finally:
-            if not work.done():
-                work.cancel()
-                await asyncio.wait([work], timeout=1)
-
-    def _result(self, connection: Connection, call: Call, work: "asyncio.Task[types.CallToolResult]") -> Result:
-        import mcp_types as types
-        from mcp import MCPError
-
-        ended = make_failure(call, "unavailable", f"the MCP server {self.config.name} ended before it had answered")
-        try:
-            return ended if work.cancelled() else read_result(call, work.result())
-        except MCPError as error:
-            if connection.ended.is_set() or error.code == types.CONNECTION_CLOSED:
-                return ended
-            code = {types.REQUEST_TIMEOUT: "timeout", types.INVALID_PARAMS: "bad_request"}.get(error.code, "tool_error")
-            return make_failure(call, code, error.message)
-        except (RuntimeError, ValueError) as error:  # not valid for its own output schema, or no result at all
-            return make_failure(call, "bad_result", str(error))
-        except Exception as error:  # a connection may break in many ways
-            connection.ended.set()
-            return make_failure(call, "unavailable", f"the MCP server {self.config.name} cannot be reached: {first_error(error)}")
 
     async def _supervise(self) -> None:
         pause = _FIRST_PAUSE
@@ -274,12 +256,18 @@ class ServerSupervisor:
         async with self._listing:
             listed_tools, notices = await connection.tools()
         tools: dict[str, Tool] = {}
+        takes_tasks = connection.takes_tasks
+        self._task_support = {
+            listed.name: listed.execution.task_support or ""
+            for listed in listed_tools
+            if takes_tasks and listed.execution is not None
+        }
         began = time.monotonic()
         for listed in listed_tools:
             if time.monotonic() - began > _PIECE:
                 await asyncio.sleep(0)
                 began = time.monotonic()
-            tool = read_tool(listed, self.config)
+            tool = read_tool(listed, self.config, takes_tasks=takes_tasks)
             if isinstance(tool, str):
                 notices.append(tool)
             elif tool.name in tools:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TextIO, cast
 from callsmith.core.closing import closing
 from callsmith.core.errors import Unavailable
 from callsmith.tools.mcp.config import ServerConfig
-from callsmith.tools.mcp.messages import MessageBounds
+from callsmith.tools.mcp.transport.messages import MessageBounds
 
 if TYPE_CHECKING:
     from mcp.client._transport import TransportStreams
