@@ -2,8 +2,9 @@
 
 import os
 import sys
-from collections.abc import AsyncIterator, Generator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Generator
+from contextlib import asynccontextmanager, closing, contextmanager
+from functools import partial
 from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -20,8 +21,9 @@ if TYPE_CHECKING:
 
     from callsmith.core.ports import Context, Toolset
     from callsmith.core.values import Call
+    from callsmith.runtime.jobs.jobs import Jobs
     from callsmith.server.settings import Settings
-    from callsmith.tools.mcp.server import ToolEvent
+    from callsmith.tools.mcp.serving.server import ToolEvent
 
 UNGUARDED = """\
 whoever reaches {host} could call these tools: nobody is asked for a key.
@@ -33,7 +35,7 @@ app = typer.Typer()
 class McpCommand(SettingsCommand):
     """`callsmith mcp`, with the options for the tools and for who may reach them."""
 
-    only = ("llm.tools", "server.open", "server.allowed_hosts", "server.cors_origins")
+    only = ("llm.tools", "server.store", "server.open", "server.allowed_hosts", "server.cors_origins")
 
 
 @app.command(
@@ -51,27 +53,56 @@ def mcp(
 ) -> None:
     """Offer tools to other MCP hosts: over standard input and output, where nothing but the protocol is written, or over HTTP.
 
-    A call that has side effects is asked about through the host, if it can ask its user, and else refused.
+    A call that has side effects is asked about through the host, if it can ask its user, and else refused. Tools that are
+    marked as background ones are offered as tasks; with --store these survive a restart.
     """
     if not find_spec("mcp"):
         raise MissingExtra("mcp", "an MCP server")
+    import asyncio
     from importlib.metadata import version
 
     from callsmith.cli.inputs.toolsets import load_toolset
-    from callsmith.tools.mcp.server import ToolsetServer, over_stdio
+    from callsmith.runtime.jobs.job import STANDARD_JOB_LIMITS
+    from callsmith.runtime.jobs.jobs import Jobs
+    from callsmith.server.jobs import StoredJobs
+    from callsmith.server.store.opening import open_store
+    from callsmith.tools.mcp.serving.server import ToolsetServer, over_stdio
+    from callsmith.tools.mcp.serving.tasks import ServedTasks
     from callsmith.tools.wrap import Confirmed
 
     settings = settings_of(context)
     with _divert_output():
         toolset = load_toolset(settings.llm.tools or "demo")
     asks = yes or isinstance(toolset, Confirmed)
-    server = ToolsetServer(toolset if asks else Confirmed(toolset), happening, version=version("callsmith")).server()
-    if http is None:
-        import asyncio
+    with closing(open_store(settings.store)) as store:
+        jobs = Jobs(StoredJobs(store, STANDARD_JOB_LIMITS))
+        server = ToolsetServer(
+            toolset if asks else Confirmed(toolset),
+            happening,
+            version=version("callsmith"),
+            # Over HTTP nobody knows who asks: there a task is found by its id alone, which cannot be guessed.
+            tasks=ServedTasks(jobs, STANDARD_JOB_LIMITS.stored_seconds, lists=http is None),
+            lifespan=partial(_keep_jobs, jobs),
+        ).server()
+        if http is None:
+            asyncio.run(over_stdio(server))
+        else:
+            _over_http(server, http, settings)
 
-        asyncio.run(over_stdio(server))
-    else:
-        _over_http(server, http, settings)
+
+@asynccontextmanager
+async def _keep_jobs(jobs: "Jobs", toolset: "Toolset") -> "AsyncGenerator[None, None]":
+    """Take up jobs whose server was stopped, and leave to the next one what may go on."""
+    import asyncio
+
+    from callsmith.server.jobs import look_repeatedly
+
+    looking = asyncio.create_task(look_repeatedly(lambda: jobs.take_over("", toolset)))
+    try:
+        yield
+    finally:
+        looking.cancel()
+        await jobs.close()
 
 
 @contextmanager
@@ -108,7 +139,7 @@ def _over_http(server: Any, address: str, settings: "Settings") -> None:
     from callsmith.cli.serve import bind_listener, url_of
     from callsmith.server.network.connections import limited_http
     from callsmith.server.network.origins import OriginMiddleware, is_loopback
-    from callsmith.tools.mcp.server import PATH
+    from callsmith.tools.mcp.serving.server import PATH
 
     host, port = _address(address)
     if not settings.open and not is_loopback(host):

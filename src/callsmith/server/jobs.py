@@ -5,7 +5,7 @@ Of jobs and approved calls whose server was stopped, those that may be repeated 
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 
 from callsmith.core.errors import CallsmithError
@@ -75,12 +75,21 @@ def _read_job(document: Document) -> Job:
 
 async def recover_jobs(service: Service) -> None:
     """Look for jobs and calls of servers that were stopped, again and again, and recover them."""
+
+    async def look() -> None:
+        for subject in ("", *service.settings.keys):
+            await service.tools.jobs.take_over(subject, _tools_of(service, subject))
+            await service.answers.approvals(subject).interrupt_abandoned()
+
+    await look_repeatedly(look)
+
+
+async def look_repeatedly(look: Callable[[], Awaitable[None]]) -> None:
+    """Look for what was left behind, for ever: at first as often as leases lapse, and then now and again."""
     rounds = 0
     while True:
         try:
-            for subject in ("", *service.settings.keys):
-                await service.tools.jobs.take_over(subject, _tools_of(service, subject))
-                await service.answers.approvals(subject).interrupt_abandoned()
+            await look()
         except CallsmithError as error:  # the store is unreachable, or a job of a later release
             _log.warning("cannot look for jobs and calls of servers that were stopped: %s", error)
         rounds += 1

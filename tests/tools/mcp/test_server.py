@@ -22,7 +22,8 @@ from callsmith.core.ports import Context
 from callsmith.core.values import Result, Tool
 from callsmith.runtime.conversation.agent import Agent
 from callsmith.tools.functions import Function, Functions, tool
-from callsmith.tools.mcp.server import CANNOT_ASK, NOT_APPROVED, TOO_LATE, ToolsetServer, write_result
+from callsmith.tools.mcp.serving.content import write_result
+from callsmith.tools.mcp.serving.server import CANNOT_ASK, NOT_APPROVED, TOO_LATE, ToolsetServer
 from callsmith.tools.wrap import Confirmed, Merged
 from tests.fakes import Call, FakeModel, calls, says
 from tests.serving import served

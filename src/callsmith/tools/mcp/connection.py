@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call
 from callsmith.tools.mcp.config import ServerConfig
-from callsmith.tools.mcp.content import too_many_tools, within_bounds, without_malformed
+from callsmith.tools.mcp.content import RELATED_TASK, too_many_tools, within_bounds, without_malformed
 from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationRequest, elicit, sample
 from callsmith.tools.mcp.transport.streams import Auth, observed_streams
 
@@ -271,8 +271,6 @@ async def _keep_alive(
 
 def _related_task(meta: Mapping[str, Any] | None) -> str:
     """The id of the task that a server's request belongs to, if it says so."""
-    from callsmith.tools.mcp.tasks import RELATED_TASK
-
     related: Any = (meta or {}).get(RELATED_TASK)
     id: Any = cast("dict[str, Any]", related).get("taskId") if isinstance(related, dict) else None
     return id if isinstance(id, str) else ""

@@ -11,6 +11,10 @@ from callsmith.tools.mcp.transport.messages import MOST_BLOCKS, size_of
 if TYPE_CHECKING:
     import mcp_types as types
 
+TASKS_REVISION = "2025-11-25"  # the only one in which clients ask for tasks
+TASKS_EXTENSION = "io.modelcontextprotocol/tasks"  # since 2026-07-28
+RELATED_TASK = "io.modelcontextprotocol/related-task"
+
 
 def too_many_tools(most: int) -> str:
     return f"it lists more than {most:,} tools (max_tools); the others are not offered"

@@ -19,9 +19,8 @@ from mcp_types.version import MODERN_PROTOCOL_VERSIONS
 from pydantic import Field, TypeAdapter
 
 from callsmith.core.values import Call
+from callsmith.tools.mcp.content import TASKS_EXTENSION
 
-EXTENSION = "io.modelcontextprotocol/tasks"
-RELATED_TASK = "io.modelcontextprotocol/related-task"
 _LONGEST_ID = 1_000  # characters of a task's id
 _MOST_QUESTIONS = 100  # that a task may ask in all
 _SHORTEST_PAUSE, _FIRST_PAUSE, _LONGEST_PAUSE = 0.1, 0.5, 5.0  # seconds between two looks, where the server names none
@@ -48,7 +47,7 @@ class ClaimedTask(types.Result):
 class TasksExtension(ClientExtension):
     """Tells servers that a call may be answered with a task."""
 
-    identifier = EXTENSION
+    identifier = TASKS_EXTENSION
 
     def claims(self) -> Sequence[ResultClaim[Any]]:
         return (ResultClaim(result_type="task", model=ClaimedTask, resolve=_begun),)

@@ -4,13 +4,15 @@
     await over_stdio(server)
 
 A call that needs approval becomes a question to the client's user. Older clients are asked while the call waits; newer
-ones get the question as the result of the call and send the call again, with the answer.
+ones get the question as the result of the call and send the call again, with the answer. Calls of background tools are tasks
+for clients that know them.
 """
 
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from hashlib import sha256
 from math import inf, nextafter
@@ -24,8 +26,10 @@ from callsmith.core.errors import MissingExtra
 from callsmith.core.events import ConfirmationNeeded, ToolEvent, ToolFinished, ToolProgress
 from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context, Toolset
-from callsmith.core.schema import validate
 from callsmith.core.values import Call, Result, Tool
+from callsmith.tools.mcp.content import TASKS_REVISION
+from callsmith.tools.mcp.serving.content import declares_tasks, is_modern, write_result, write_tool
+from callsmith.tools.mcp.serving.jobs import ACCEPTED, JobsToolset
 from callsmith.tools.wrap import Renamed
 
 if TYPE_CHECKING:
@@ -33,10 +37,14 @@ if TYPE_CHECKING:
     from mcp.server.context import ServerRequestContext
     from mcp.server.lowlevel import Server
 
+    from callsmith.tools.mcp.serving.tasks import ServedTasks
+
     Asking: TypeAlias = ServerRequestContext[Any, Any]
 
 # Runs one call of the toolset: checked, under deadlines, and answered whatever happens.
 CallRunner: TypeAlias = Callable[[Toolset, Call, Context], AsyncIterator[ToolEvent]]
+# What goes on for as long as a server runs, given the toolset that it serves.
+Lifespan: TypeAlias = Callable[[Toolset], AbstractAsyncContextManager[None]]
 
 PATH = "/mcp"  # where a server is found over HTTP
 CANNOT_ASK = "it needs a person's approval, and this client cannot ask a person: it was not run"
@@ -75,10 +83,21 @@ class _ClientCall:
 class ToolsetServer:
     """What a server says and does about the tools of a toolset."""
 
-    def __init__(self, toolset: Toolset, run_call: CallRunner, *, name: str = "callsmith", version: str = "") -> None:
+    def __init__(
+        self,
+        toolset: Toolset,
+        run_call: CallRunner,
+        *,
+        name: str = "callsmith",
+        version: str = "",
+        tasks: "ServedTasks | None" = None,
+        lifespan: Lifespan | None = None,
+    ) -> None:
         self._toolset = Renamed(toolset, _fitting)
         self._run_call = run_call
         self._name, self._version = name, version
+        self._tasks = tasks
+        self._lifespan = lifespan
         self._here = uuid4().hex  # the conversation of a client that has no other: there is one on stdio
         self._open: OrderedDict[str, _ClientCall] = OrderedDict()
 
@@ -88,33 +107,89 @@ class ToolsetServer:
             from mcp.server.lowlevel import Server
         except ImportError as missing:
             raise MissingExtra("mcp", "an MCP server") from missing
-        return Server(self._name, version=self._version, on_list_tools=self._list, on_call_tool=self._call)
+        from callsmith.tools.mcp.serving.tasks import TaskServer
+
+        made_by = Server[Any] if self._tasks is None else TaskServer
+        # Whatever the handlers return is validated again: a task is an answer that their types do not know.
+        handlers: Any = {"on_list_tools": self._list, "on_call_tool": self._call, "lifespan": self._live}
+        server = made_by(self._name, version=self._version, **handlers)
+        if self._tasks is not None and isinstance(server, TaskServer):
+            self._tasks.register(server)
+            server.middleware.append(self._call_as_task)
+        return server
+
+    @asynccontextmanager
+    async def _live(self, _: Any) -> AsyncGenerator[dict[str, Any], None]:
+        """What goes on for as long as the server runs."""
+        async with self._lifespan(self._toolset) if self._lifespan else nullcontext():
+            yield {}
 
     async def _list(self, asking: "Asking", params: Any) -> "types.ListToolsResult":
         import mcp_types as types
 
-        modern = _is_modern(asking)
-        return types.ListToolsResult(tools=[write_tool(tool, modern=modern) for tool in await self._toolset.tools()])
+        modern = is_modern(asking.protocol_version)
+        has_tasks = self._tasks is not None
+        tools = await self._toolset.tools()
+        return types.ListToolsResult(tools=[write_tool(tool, modern=modern, has_tasks=has_tasks) for tool in tools])
 
-    async def _call(
-        self, asking: "Asking", params: "types.CallToolRequestParams"
-    ) -> "types.CallToolResult | types.InputRequiredResult":
+    async def _call(self, asking: "Asking", params: "types.CallToolRequestParams") -> Any:
         from mcp import MCPError
         from mcp_types import INVALID_PARAMS
 
-        tool = next((tool for tool in await self._toolset.tools() if tool.name == params.name), None)
+        tool = await self._find(params.name)
         if tool is None:
             raise MCPError(code=INVALID_PARAMS, message=f"Unknown tool: {params.name}")
+        modern = is_modern(asking.protocol_version)
+        as_task = modern and self._tasks is not None and tool.background and declares_tasks(asking)
+        call, outcome = await self._settle(params, asking, as_task=as_task)
+        if not isinstance(outcome, Result):
+            return outcome
+        if as_task and self._tasks is not None and outcome.code == ACCEPTED:
+            return await self._tasks.created(call, modern=True)
+        return write_result(outcome, tool, modern=modern)
+
+    async def _call_as_task(self, ctx: "Asking", call_next: Any) -> Any:
+        """Answer calls of clients of 2025-11-25 that are to be tasks, and pass on all else."""
+        import mcp_types as types
+        from mcp import MCPError
+        from pydantic import ValidationError
+
+        asking = ctx  # the SDK passes it by that name
+        wanted = asking.method == "tools/call" and asking.protocol_version == TASKS_REVISION and "task" in (asking.params or {})
+        if not wanted or self._tasks is None or asking.session.client_params is None:
+            return await call_next(asking)
+        try:
+            params = types.CallToolRequestParams.model_validate(asking.params, by_name=False)
+        except ValidationError:
+            return await call_next(asking)  # which says what is wrong
+        tool = await self._find(params.name)
+        if tool is None or params.task is None:
+            return await call_next(asking)
+        if not tool.background:
+            raise MCPError(code=types.METHOD_NOT_FOUND, message=f"{tool.name} cannot be called as a task")
+        call, outcome = await self._settle(params, asking, as_task=True)
+        if isinstance(outcome, Result) and outcome.code == ACCEPTED:
+            return await self._tasks.created(call, modern=False)
+        text = outcome.text if isinstance(outcome, Result) else NOT_APPROVED
+        raise MCPError(code=types.INVALID_REQUEST, message=text)
+
+    async def _find(self, name: str) -> Tool | None:
+        return next((tool for tool in await self._toolset.tools() if tool.name == name), None)
+
+    async def _settle(
+        self, params: "types.CallToolRequestParams", asking: "Asking", *, as_task: bool
+    ) -> "tuple[Call, Result | types.InputRequiredResult]":
+        """Run a call, and ask about it first where that is needed; or begin it, as a task."""
         work = self._taken_up(params, asking)
         while True:
-            outcome = await self._run(work, asking)
+            outcome = await self._run(work, asking, as_task=as_task)
             if isinstance(outcome, Result):
-                return write_result(outcome, tool, modern=_is_modern(asking))
+                return work.call, outcome
             if not _can_ask(asking):
-                return write_result(make_failure(work.call, "denied", CANNOT_ASK), tool)
+                return work.call, make_failure(work.call, "denied", CANNOT_ASK)
             work = replace(work, asked=outcome)
-            if _is_modern(asking):
-                return self._question(work, outcome)
+            if is_modern(asking.protocol_version):
+                return work.call, self._question(work, outcome)
             form = _form(outcome)
             answer = await asking.session.elicit_form(form.message, form.requested_schema, asking.request_id)
             work = work.with_answer(_word(answer))
@@ -140,9 +215,10 @@ class ToolsetServer:
         form = types.ElicitRequest(params=_form(question))
         return types.InputRequiredResult(input_requests={_ANSWER: form}, request_state=token)
 
-    async def _run(self, work: _ClientCall, asking: "Asking") -> Result | ConfirmationNeeded:
+    async def _run(self, work: _ClientCall, asking: "Asking", *, as_task: bool) -> Result | ConfirmationNeeded:
         context, done = Context(conversation=work.conversation, decisions=work.words, asked=work.tools), 0.0
-        async with closing(self._run_call(self._toolset, work.call, context)) as events:
+        toolset = JobsToolset(self._toolset, self._tasks.jobs) if as_task and self._tasks is not None else self._toolset
+        async with closing(self._run_call(toolset, work.call, context)) as events:
             async for event in events:
                 if isinstance(event, ToolFinished):
                     return event.result
@@ -168,48 +244,12 @@ async def over_stdio(server: "Server[Any]") -> None:
             sys.stdout.flush()  # while it still goes to standard error
 
 
-def write_tool(tool: Tool, *, modern: bool = True) -> "types.Tool":
-    """A tool as a client is shown it. Before 2026-07-28 an output that is no object cannot be described."""
-    import mcp_types as types
-
-    return types.Tool(
-        name=tool.name,
-        description=tool.description or None,
-        input_schema={"type": "object", **tool.parameters},
-        output_schema=dict(tool.output) if tool.output is not None and _describable(tool, modern) else None,
-        annotations=types.ToolAnnotations(read_only_hint=not tool.side_effects, idempotent_hint=tool.idempotent),
-    )
-
-
-def write_result(result: Result, tool: Tool, *, modern: bool = True) -> "types.CallToolResult":
-    """A result as a client gets it. One that breaks what the tool promises of its output is an error that tells what it was."""
-    import mcp_types as types
-
-    text, ok, structured = result.text, result.ok, None
-    if ok and tool.output is not None and _describable(tool, modern):
-        if complaints := validate(tool.output, result.content):
-            text, ok = f"the result does not fit the tool's output schema ({complaints[0]}): {text}", False
-        else:
-            structured = result.content
-    return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=structured, is_error=not ok)
-
-
-def _describable(tool: Tool, modern: bool) -> bool:
-    return modern or (tool.output or {}).get("type") == "object"
-
-
-def _is_modern(asking: "Asking") -> bool:
-    from mcp_types.version import MODERN_PROTOCOL_VERSIONS
-
-    return asking.protocol_version in MODERN_PROTOCOL_VERSIONS
-
-
 def _can_ask(asking: "Asking") -> bool:
     """Whether the client has a user who can fill in a form; one that says nothing of forms but can elicit has."""
     capabilities = asking.session.client_capabilities
     able = capabilities.elicitation if capabilities else None
     forms = able is not None and (able.form is not None or able.url is None)
-    return forms and (_is_modern(asking) or asking.session.can_send_request)
+    return forms and (is_modern(asking.protocol_version) or asking.session.can_send_request)
 
 
 def _form(question: ConfirmationNeeded) -> "types.ElicitRequestFormParams":
