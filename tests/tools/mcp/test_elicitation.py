@@ -146,7 +146,7 @@ async def test_a_model_that_fails_is_told_to_the_server(modern: bool):
 async def test_an_answer_that_was_cut_off_is_told_as_one():
     import mcp_types as types
 
-    from callsmith.tools.mcp.elicitation import sample
+    from callsmith.tools.mcp.sampling import sample
 
     message = types.SamplingMessage(role="user", content=types.TextContent(text="x"))
     params = types.CreateMessageRequestParams(messages=[message], max_tokens=1_000_000)

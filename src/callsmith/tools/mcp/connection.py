@@ -19,7 +19,8 @@ from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call
 from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.content import RELATED_TASK, too_many_tools, within_bounds, without_malformed
-from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationRequest, elicit, sample
+from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationRequest, elicit
+from callsmith.tools.mcp.sampling import sample
 from callsmith.tools.mcp.transport.streams import Auth, observed_streams
 
 if TYPE_CHECKING:
@@ -229,6 +230,7 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
                 return await sample(model, params)
 
         callbacks["sampling_callback"] = on_sample
+        callbacks["sampling_capabilities"] = types.SamplingCapability(tools=types.SamplingToolsCapability())
     return callbacks
 
 

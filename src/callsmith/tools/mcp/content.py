@@ -100,7 +100,7 @@ def _has_side_effects(hints: "types.ToolAnnotations | None", trusted: bool) -> b
 
 def read_result(call: Call, answered: "types.CallToolResult") -> Result:
     """The result for the model: the text, or else the structured content."""
-    texts = [_block_text(block) for block in answered.content]
+    texts = [block_text(block) for block in answered.content]
     is_text = answered.structured_content is None or any(texts)
     content: Json = "\n".join(texts) if is_text else answered.structured_content
     if answered.is_error:
@@ -108,7 +108,7 @@ def read_result(call: Call, answered: "types.CallToolResult") -> Result:
     return Result(call.id, call.name, content)
 
 
-def _block_text(block: "types.ContentBlock") -> str:
+def block_text(block: "types.ContentBlock") -> str:
     """A block as text; images, audio and files are described."""
     import mcp_types as types
 

@@ -1,6 +1,6 @@
-"""Requests of MCP servers during a call: elicitation asks a person for input, sampling asks our model for a text.
+"""Elicitation: an MCP server asks a person for input during a call.
 
-Both are refused unless `ClientFeatures` has something to answer them with.
+That, and sampling, is refused unless `ClientFeatures` has something to answer it with.
 """
 
 import logging
@@ -8,17 +8,14 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias, cast
 
-from callsmith.core.closing import closing
-from callsmith.core.errors import CallsmithError, UnsupportedSchema
-from callsmith.core.events import Stopped, Text
+from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.ports import Model
 from callsmith.core.schema import validate
-from callsmith.core.values import Call, Json, Message, Request, Sampling, Schema
+from callsmith.core.values import Call, Json, Schema
 
 if TYPE_CHECKING:
     import mcp_types as types
 
-MOST_TOKENS = 2_000  # that a server may ask our model for at a time
 MOST_TRIES = 3  # of a person to give an answer that fits the schema
 
 _log = logging.getLogger(__name__)
@@ -85,44 +82,3 @@ def _complaints(schema: Schema, content: Mapping[str, Json]) -> list[str]:
         return [str(complaint) for complaint in validate(schema, content)]
     except UnsupportedSchema:
         return []  # only the server can check it
-
-
-async def sample(model: Model, params: "types.CreateMessageRequestParams") -> "types.CreateMessageResult | types.ErrorData":
-    """Have our model write a text for a server. Requests with tools are refused: it would be unclear who runs them."""
-    import mcp_types as types
-
-    if params.tools:
-        return types.ErrorData(code=types.INVALID_PARAMS, message="sampling with tools is not supported")
-    messages = [Message.system(params.system_prompt)] if params.system_prompt else []
-    for message in params.messages:
-        texts = [block.text for block in message.content_as_list if isinstance(block, types.TextContent)]
-        if len(texts) < len(message.content_as_list):
-            return types.ErrorData(code=types.INVALID_PARAMS, message="only text can be sampled from")
-        messages.append(Message(message.role, "\n".join(texts)))
-    wanted = Sampling(
-        temperature=params.temperature,
-        max_tokens=min(params.max_tokens, MOST_TOKENS),
-        stop=tuple(params.stop_sequences or ()),
-    )
-    text, reason = "", "stop"
-    try:
-        async with closing(model.stream(Request(tuple(messages), sampling=wanted))) as events:
-            async for event in events:
-                match event:
-                    case Text():
-                        text += event.text
-                    case Stopped():
-                        reason = event.reason
-                    case _:
-                        pass
-    except CallsmithError as error:
-        return types.ErrorData(code=types.INTERNAL_ERROR, message=str(error))
-    except Exception as error:  # it must not break the connection
-        _log.warning("sampling for an MCP server failed: %r", error)
-        return types.ErrorData(code=types.INTERNAL_ERROR, message="the model failed")
-    return types.CreateMessageResult(
-        role="assistant",
-        content=types.TextContent(text=text),
-        model="callsmith",
-        stop_reason="maxTokens" if reason == "length" else "endTurn",
-    )
