@@ -52,7 +52,7 @@ _TRANSPORTS: Mapping[str, Transport] = {
 }
 _SPELLED = """command cwd url httpUrl serverUrl type transport prefix protocol args autoApprove alwaysAllow allow allowedTools
 includeTools deny disabledTools excludeTools env headers oauth trust approval timeout task_timeout start_timeout sampling
-max_message_bytes max_tools max_definition_bytes pin disabled enabled"""
+resources max_message_bytes max_tools max_definition_bytes pin disabled enabled"""
 _KEYS = frozenset(_SPELLED.split())
 _VERDICTS: tuple[Verdict, ...] = get_args(Verdict)
 _PREFIXES: tuple[Prefix, ...] = get_args(Prefix)
@@ -107,6 +107,7 @@ class ServerConfig:
     task_timeout: float = STANDARD_TASK  # for a call that goes on at the server as a task
     start_timeout: float = STANDARD_START
     sampling: bool = False  # whether it may use our model (sampling)
+    resources: bool = False  # whether the model may list and read its resources
     protocol: str = "auto"  # or "legacy", or a version
     max_message_bytes: int = MOST_MESSAGE_BYTES
     max_tools: int = MOST_TOOLS
@@ -215,6 +216,7 @@ class _Entry(Table):
             task_timeout=self._seconds("task_timeout") or STANDARD_TASK,
             start_timeout=self._seconds("start_timeout") or STANDARD_START,
             sampling=self.flag("sampling") or False,
+            resources=self.flag("resources") or False,
             protocol=self._text("protocol") or "auto",
             max_message_bytes=self.integer("max_message_bytes", 1) or MOST_MESSAGE_BYTES,
             max_tools=self.integer("max_tools", 1) or MOST_TOOLS,

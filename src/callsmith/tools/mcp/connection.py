@@ -18,9 +18,11 @@ from typing import TYPE_CHECKING, Any, TypeVar, cast
 from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call
 from callsmith.tools.mcp.config import ServerConfig
-from callsmith.tools.mcp.content import RELATED_TASK, too_many_tools, within_bounds, without_malformed
+from callsmith.tools.mcp.content import LISTS, RELATED_TASK, Notices, within_bounds, without_malformed
 from callsmith.tools.mcp.elicitation import ClientFeatures, ElicitationRequest, elicit
+from callsmith.tools.mcp.resources import Material
 from callsmith.tools.mcp.sampling import sample
+from callsmith.tools.mcp.transport.pages import list_pages
 from callsmith.tools.mcp.transport.streams import Auth, observed_streams
 
 if TYPE_CHECKING:
@@ -33,7 +35,6 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 OnProgress = Callable[[ToolProgress], None]
 
-MOST_PAGES = 200  # of a list of tools: a list whose cursors go in circles ends
 _LONGEST_PROGRESS = 1_000  # characters of what is reported
 _MOST_REQUESTS = 8  # of a server's own that are open at once: questions to a person, texts for the model to write
 _TICK = 5.0  # seconds between progress reports while a person is asked
@@ -59,7 +60,7 @@ class Connection:
     ended: asyncio.Event
     changed: asyncio.Event
     _running: set[_RunningCall]
-    _notices: list[str]
+    _notices: Notices
     _config: ServerConfig
     _tasks: "TaskClient"
 
@@ -75,21 +76,19 @@ class Connection:
 
     async def tools(self) -> "tuple[list[types.Tool], list[str]]":
         """All pages of the server's list of tools, and notices of entries that are not valid tools."""
-        self._notices.clear()
-        listed: list[types.Tool] = []
-        cursor: str | None = None
-        for _ in range(MOST_PAGES):
-            page = await self._client.list_tools(cursor=cursor, cache_mode="refresh")
-            listed += page.tools
-            if page.next_cursor is None or page.next_cursor == cursor:
-                break
-            if len(listed) > self._config.max_tools:
-                self._notices.append(too_many_tools(self._config.max_tools))
-                break
-            cursor = page.next_cursor
-        else:
-            self._notices.append(f"its list of tools has more than {MOST_PAGES} pages; the others were not read")
-        return listed[: self._config.max_tools], list(dict.fromkeys(self._notices))
+        self._notices.take("tools")
+        listed, notices = await list_pages(
+            "tools",
+            self._config.max_tools,
+            lambda cursor: self._client.list_tools(cursor=cursor, cache_mode="refresh"),
+            lambda page: page.tools,
+        )
+        return listed, list(dict.fromkeys((*self._notices.take("tools"), *notices)))
+
+    @property
+    def material(self) -> Material:
+        """The server's resources and prompts."""
+        return Material(self._client, self._config, self._notices)
 
     @property
     def takes_tasks(self) -> bool:
@@ -164,7 +163,7 @@ async def connect(
 
     from callsmith.tools.mcp.tasks import TaskClient, TasksExtension
 
-    ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_RunningCall](), list[str]()
+    ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_RunningCall](), Notices()
 
     async def on_notification(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -178,10 +177,9 @@ async def connect(
             if isinstance(inner := answer.result.get("result"), dict):  # that of a task
                 answer.result = {**answer.result, "result": within_bounds(cast("dict[str, Any]", inner), config)[0]}
             answer.result, left_out = within_bounds(answer.result, config)
-            notices.extend(left_out)
-            if isinstance(answer.result.get("tools"), list):
-                answer.result, left_out = without_malformed(answer.result, client.protocol_version)
-                notices.extend(left_out)
+            if not LISTS.isdisjoint(answer.result):
+                answer.result, malformed = without_malformed(answer.result, client.protocol_version)
+                notices.add(answer.result, (*left_out, *malformed))
 
     client = Client(
         observed_streams(config, auth, stderr_lines, ended, see),

@@ -1,5 +1,7 @@
 """MCP types as our values: tools and results."""
 
+from collections import deque
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, assert_never, cast
 
 from callsmith.core.errors import UsageError
@@ -7,6 +9,7 @@ from callsmith.core.schema import check_schema
 from callsmith.core.values import Call, Json, Result, Tool
 from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.transport.messages import MOST_BLOCKS, size_of
+from callsmith.tools.mcp.transport.pages import too_many
 
 if TYPE_CHECKING:
     import mcp_types as types
@@ -16,54 +19,90 @@ TASKS_EXTENSION = "io.modelcontextprotocol/tasks"  # since 2026-07-28
 RELATED_TASK = "io.modelcontextprotocol/related-task"
 
 
-def too_many_tools(most: int) -> str:
-    return f"it lists more than {most:,} tools (max_tools); the others are not offered"
+MOST_ENTRIES = 1_000  # of a list of resources, templates or prompts
+_METHODS = {  # what a server lists, and by which method
+    "tools": "tools/list",
+    "resources": "resources/list",
+    "resourceTemplates": "resources/templates/list",
+    "prompts": "prompts/list",
+}
+LISTS = _METHODS.keys()
+
+
+class Notices:
+    """What was left out of lists, by what they are lists of; the latest."""
+
+    def __init__(self) -> None:
+        self._by_key = {key: deque[str](maxlen=MOST_ENTRIES) for key in LISTS}
+
+    def add(self, result: Mapping[str, Any], notices: Iterable[str]) -> None:
+        """Take down notices of a page of a list."""
+        for key in LISTS:
+            if key in result:
+                self._by_key[key].extend(notices)
+
+    def take(self, *keys: str) -> list[str]:
+        """The notices of these lists, each once. They are forgotten."""
+        taken = list(dict.fromkeys(notice for key in keys for notice in self._by_key[key]))
+        for key in keys:
+            self._by_key[key].clear()
+        return taken
 
 
 def within_bounds(result: dict[str, Any], config: ServerConfig) -> tuple[dict[str, Any], list[str]]:
-    """A result with no more tools and blocks of content than are looked at, and notices of what was left out."""
-    tools, blocks, notices = result.get("tools"), result.get("content"), list[str]()
-    if isinstance(tools, list):
-        listed = cast("list[Json]", tools)
-        if len(listed) > config.max_tools:
-            notices.append(too_many_tools(config.max_tools))
-        fitting = list[Json]()
-        for tool in listed[: config.max_tools]:
-            if size_of(tool, config.max_definition_bytes) > config.max_definition_bytes:
-                limit = f"{config.max_definition_bytes:,} (max_definition_bytes)"
-                notices.append(f"{_name(tool)} cannot be offered: its definition is larger than {limit}")
-            else:
-                fitting.append(tool)
-        result = {**result, "tools": fitting}
-    if isinstance(blocks, list) and len(content := cast("list[Json]", blocks)) > MOST_BLOCKS:
-        cut: Json = {"type": "text", "text": f"({len(content) - MOST_BLOCKS:,} more blocks of content were left out)"}
-        result = {**result, "content": [*content[:MOST_BLOCKS], cut]}
+    """A result with no more entries and blocks of content than are looked at, and notices of what was left out."""
+    notices = list[str]()
+    for key in LISTS:
+        if isinstance(entries := result.get(key), list):
+            most = config.max_tools if key == "tools" else MOST_ENTRIES
+            if len(listed := cast("list[Json]", entries)) > most:
+                notices.append(too_many(key, most))
+            fitting = list[Json]()
+            for entry in listed[:most]:
+                if size_of(entry, config.max_definition_bytes) > config.max_definition_bytes:
+                    limit = f"{config.max_definition_bytes:,} (max_definition_bytes)"
+                    notices.append(f"{_name(entry)} cannot be offered: its definition is larger than {limit}")
+                else:
+                    fitting.append(entry)
+            result = {**result, key: fitting}
+    for key in ("content", "contents", "messages"):
+        if isinstance(blocks := result.get(key), list) and len(content := cast("list[Json]", blocks)) > MOST_BLOCKS:
+            result = {**result, key: [*content[:MOST_BLOCKS], *_tell_cut(key, len(content) - MOST_BLOCKS)]}
     return result, notices
 
 
+def _tell_cut(key: str, left_out: int) -> list[Json]:
+    """An entry that says how many more there were, where such an entry is a text."""
+    return [{"type": "text", "text": f"({left_out:,} more blocks of content were left out)"}] if key == "content" else []
+
+
 def without_malformed(listed: dict[str, Any], version: str) -> tuple[dict[str, Any], list[str]]:
-    """A page of a tool list without the malformed tools, and notices about those: the SDK would reject the whole page."""
+    """A page of a list without the malformed entries, and notices about those: the SDK would reject the whole page."""
     from mcp_types.methods import parse_server_result
     from pydantic import ValidationError
 
-    def wrong(*tools: Any) -> str:
+    key = next((key for key in LISTS if isinstance(listed.get(key), list)), "")
+    if not key:
+        return listed, []
+
+    def wrong(*entries: Any) -> str:
         try:
-            parse_server_result("tools/list", version, {**listed, "tools": tools})
+            parse_server_result(_METHODS[key], version, {**listed, key: entries})
         except ValidationError as error:
             first = error.errors()[0]
             return f"{'.'.join(map(str, first['loc'][2:]))}: {first['msg']}"
         return ""
 
-    if wrong() or not wrong(*listed["tools"]):  # the error is not in the tools, or there is none
+    if wrong() or not wrong(*listed[key]):  # the error is not in the entries, or there is none
         return listed, []
-    checked = [(tool, wrong(tool)) for tool in listed["tools"]]
-    notices = [f"{_name(tool)} cannot be offered: {why}" for tool, why in checked if why]
-    return {**listed, "tools": [tool for tool, why in checked if not why]}, notices
+    checked = [(entry, wrong(entry)) for entry in listed[key]]
+    notices = [f"{_name(entry)} cannot be offered: {why}" for entry, why in checked if why]
+    return {**listed, key: [entry for entry, why in checked if not why]}, notices
 
 
-def _name(tool: Any) -> str:
-    name: Any = cast("dict[str, Any]", tool).get("name") if isinstance(tool, dict) else None
-    return name if isinstance(name, str) else "a tool without a name"
+def _name(entry: Any) -> str:
+    name: Any = cast("dict[str, Any]", entry).get("name") if isinstance(entry, dict) else None
+    return name if isinstance(name, str) else "an entry without a name"
 
 
 def read_tool(listed: "types.Tool", config: ServerConfig, *, takes_tasks: bool = False) -> Tool | str:

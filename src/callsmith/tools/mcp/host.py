@@ -14,12 +14,13 @@ from operator import is_
 
 from callsmith.core.approval import Policy
 from callsmith.core.closing import closing
-from callsmith.core.errors import MissingExtra, UsageError
+from callsmith.core.errors import MissingExtra, UnknownName, UsageError
 from callsmith.core.ports import Context
-from callsmith.core.values import Call, Tool
+from callsmith.core.values import Call, Message, Tool
 from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.connection import Auth
 from callsmith.tools.mcp.elicitation import ClientFeatures
+from callsmith.tools.mcp.resources import Prompt, Resource, ResourceContents, ResourceTools
 from callsmith.tools.mcp.supervisor import STANDARD_REFRESH, ServerSupervisor, Status
 from callsmith.tools.review import review_tools
 from callsmith.tools.wrap.naming import Route, Routed, api_name
@@ -45,12 +46,14 @@ class McpHost(Routed):
         auth: Auth | None = None,
     ) -> None:
         self._servers: dict[str, ServerSupervisor] = {}
+        self._readers: dict[str, ResourceTools] = {}
         for config in servers:
             if find_spec("mcp") is None:
                 raise MissingExtra("mcp", "MCP servers")
             if config.name in self._servers:
                 raise UsageError(f"two MCP servers are called {config.name!r}", field="mcpServers")
-            self._servers[config.name] = ServerSupervisor(config, features, refresh=refresh, auth=auth)
+            server = self._servers[config.name] = ServerSupervisor(config, features, refresh=refresh, auth=auth)
+            self._readers[config.name] = ResourceTools(config, server.use)
         self._hidden: tuple[tuple[str, str], ...] = ()
         self._reviewed: list[Tool] = []
         self._remarks: tuple[tuple[str, str], ...] = ()  # on definitions, by server
@@ -95,6 +98,32 @@ class McpHost(Routed):
             for name, server in self._servers.items()
         )
 
+    @property
+    def configs(self) -> Mapping[str, ServerConfig]:
+        """The configurations of the servers by their names."""
+        return {name: server.config for name, server in self._servers.items()}
+
+    async def resources(self, server: str) -> tuple[Sequence[Resource], Sequence[str]]:
+        """The resources of a server, and notices of what was left out."""
+        return await self._server(server).use(lambda material: material.resources())
+
+    async def read_resource(self, server: str, uri: str) -> Sequence[ResourceContents]:
+        """What a resource of a server says."""
+        return await self._server(server).use(lambda material: material.read(uri))
+
+    async def prompts(self, server: str) -> tuple[Sequence[Prompt], Sequence[str]]:
+        """The prompts of a server, and notices of what was left out."""
+        return await self._server(server).use(lambda material: material.prompts())
+
+    async def prompt(self, server: str, name: str, arguments: Mapping[str, str] | None = None) -> tuple[Message, ...]:
+        """The messages of a prompt of a server."""
+        return await self._server(server).use(lambda material: material.prompt(name, arguments or {}))
+
+    def _server(self, name: str) -> ServerSupervisor:
+        if name not in self._servers:
+            raise UnknownName("MCP server", name, self._servers)
+        return self._servers[name]
+
     async def tools(self) -> Sequence[Tool]:
         """The tools of all servers. A server's first start is waited for."""
         current = await self._update_routes()
@@ -113,20 +142,23 @@ class McpHost(Routed):
     async def _update_routes(self) -> Mapping[str, Route]:
         servers = self._servers.values()
         await asyncio.gather(*(server.tools() for server in servers))
-        listed = [(server, tool) for server in servers for tool in server.last_tools]
+        listed = [(server, server, tool) for server in servers for tool in server.last_tools]
+        readers = [(server, self._readers[server.config.name]) for server in servers if server.config.resources]
+        own = [(server, reader, tool) for server, reader in readers if server.has_resources for tool in await reader.tools()]
         routes: dict[str, Route] = {}
         hidden: list[tuple[str, str]] = []
-        for server, tool in listed:
+        for server, toolset, tool in (*listed, *own):
             prefix = server.config.prefix  # "auto": only where there are several servers
             is_prefixed = prefix == "always" or (prefix == "auto" and len(servers) > 1)
             name = api_name(f"{server.config.name}_{tool.name}" if is_prefixed else tool.name)
             if name not in routes:
-                routes[name] = Route(server, tool)
+                routes[name] = Route(toolset, tool)
             else:
-                other = "another tool" if routes[name].toolset is server else f"a tool of {routes[name].tool.source}"
+                same = routes[name].tool.source == tool.source
+                other = "another tool" if same else f"a tool of {routes[name].tool.source}"
                 hidden.append((server.config.name, f'{tool.name}: {other} is called {name} already ("prefix" keeps them apart)'))
         self._hidden = tuple(hidden)
-        self._review([tool for _, tool in listed])
+        self._review([tool for _, _, tool in listed])
         self._known_routes |= routes
         return routes
 

@@ -7,14 +7,15 @@ import asyncio
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import Literal, TypeAlias, TypeVar
 
 from callsmith.core.approval import ToolChanged
 from callsmith.core.closing import closing
+from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.events import ToolProgress
 from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context
@@ -24,13 +25,12 @@ from callsmith.tools.mcp.config import ServerConfig
 from callsmith.tools.mcp.connection import Auth, Connection, connect
 from callsmith.tools.mcp.content import read_tool
 from callsmith.tools.mcp.elicitation import ClientFeatures
+from callsmith.tools.mcp.resources import Material
 from callsmith.tools.mcp.transport.process import first_error
 from callsmith.tools.pins import Pins
 from callsmith.tools.wrap.naming import make_filter
 
-if TYPE_CHECKING:
-    pass
-
+T = TypeVar("T")
 State: TypeAlias = Literal["configured", "starting", "ready", "failed"]
 
 STANDARD_REFRESH = 30.0  # seconds between two listings of a server's tools
@@ -43,6 +43,7 @@ _PIECE = 0.02  # seconds of work on a list before others have their turn
 _LIST_BEFORE_CALL = 5.0  # seconds that a listing before an approved call may take
 _SLOW = 10.0  # seconds after which a start is said to take long
 _LINES = 20  # of a server's stderr that are stored
+_NO_RESOURCE = -32002  # the code of older servers for a resource that does not exist
 
 _log = logging.getLogger(__name__)
 
@@ -146,6 +147,35 @@ class ServerSupervisor:
         async with closing(work.events(connection)) as items:
             async for item in items:
                 yield item
+
+    async def use(self, ask: Callable[[Material], Awaitable[T]]) -> T:
+        """Ask the server for resources or prompts. Unavailable if it cannot be asked, UsageError if it has no such thing."""
+        import mcp_types as types
+        from mcp import MCPError
+
+        self.start()
+        await self._wait()
+        name, connection = self.config.name, self._connection
+        if connection is None:
+            why = self.status.error or "; ".join(self.status.notices) or "it is starting"
+            raise Unavailable(f"the MCP server {name} is not running: {why}")
+        try:
+            async with asyncio.timeout(self.config.timeout):
+                return await ask(connection.material)
+        except TimeoutError as error:
+            raise Unavailable(f"the MCP server {name} did not answer within {self.config.timeout:g} seconds") from error
+        except MCPError as error:
+            said = f"the MCP server {name} says: {error.message}"
+            if error.code in (types.INVALID_PARAMS, types.METHOD_NOT_FOUND, _NO_RESOURCE):
+                raise UsageError(said) from error
+            raise Unavailable(said) from error
+        except Exception as error:  # whatever a server, its transport or the SDK may do
+            raise Unavailable(f"the MCP server {name} gave no valid answer: {first_error(error)}") from error
+
+    @property
+    def has_resources(self) -> bool:
+        """Whether it is ready, and has resources."""
+        return self._connection is not None and self._connection.material.has_resources
 
     def _goes_as_task(self, call: Call, context: Context) -> bool:
         """Whether a call is made as a task: where it cannot be otherwise, or can and would survive a restart of this program."""
