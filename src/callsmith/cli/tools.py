@@ -1,26 +1,29 @@
-"""`callsmith tools`: what tools cost to offer, and how well models choose among them."""
+"""`callsmith tools`: what tools cost to offer, how well models choose among them, and what else MCP servers have."""
 
 import logging
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
 from callsmith.cli.inputs.options import example, make_group
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
-from callsmith.cli.terminal.output import echo, echo_json, print_table
+from callsmith.cli.terminal.output import echo, echo_json, echo_lines, print_table
 
 if TYPE_CHECKING:
+    from collections.abc import Callable, Coroutine
+
     from callsmith.core.values import Tool
     from callsmith.runtime.telemetry.summary import Selection
     from callsmith.runtime.telemetry.trace import ToolCounts
-    from callsmith.tools.mcp import Status
+    from callsmith.tools.mcp import McpHost, Status
 
 app = make_group(
     "tools", "What tools cost, and how well they are chosen.", "callsmith tools list --tools mytools", needs_command=True
 )
 
+T = TypeVar("T")
 JsonOption = Annotated[bool, typer.Option("--json", help="Print it as JSON.")]
 
 COUNTS = ("offered", "called", "invalid", "repaired", "declined", "failed", "timeouts", "cached")
@@ -77,6 +80,107 @@ def list_tools(
         _print_tools(rows, costs)
     if any(status.state == "failed" for status in states):
         raise typer.Exit(1)
+
+
+class McpMaterialCommand(SettingsCommand):
+    """A command about what MCP servers have besides tools."""
+
+    only = ("mcp.config", "mcp.command", "mcp.args")
+
+
+ServerOption = Annotated[str | None, typer.Option("--server", help="Of this server only.", show_default=False)]
+
+
+@app.command("resources", cls=McpMaterialCommand, epilog=example("callsmith tools resources --mcp-config mcp.json"))
+def show_resources(
+    context: typer.Context,
+    uri: Annotated[str | None, typer.Argument(help="Print this resource.", show_default=False)] = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the resources of MCP servers, and the templates of some; or print one."""
+    from dataclasses import asdict
+
+    from callsmith.cli.inputs.mcp_material import list_resources, read_resource
+
+    if uri is not None:
+        contents = _ask_servers(context, lambda host: read_resource(host, uri, server))
+        if as_json:
+            echo_json([asdict(item) for item in contents])
+        else:
+            echo_lines("\n".join(item.described for item in contents))
+        return
+    resources, notices = _ask_servers(context, lambda host: list_resources(host, server))
+    if as_json:
+        echo_json([asdict(resource) for resource in resources])
+    else:
+        _print_entries("resource", [(item.server, item.uri, item.description or item.name) for item in resources])
+    _print_notices(notices)
+
+
+@app.command(
+    "prompts", cls=McpMaterialCommand, epilog=example("callsmith tools prompts review language=Python --mcp-config mcp.json")
+)
+def show_prompts(
+    context: typer.Context,
+    name: Annotated[str | None, typer.Argument(help="Print this prompt.", show_default=False)] = None,
+    arguments: Annotated[list[str] | None, typer.Argument(help="Its arguments: NAME=VALUE.", show_default=False)] = None,
+    server: ServerOption = None,
+    as_json: JsonOption = False,
+) -> None:
+    """List the prompts that MCP servers have written; or print one."""
+    from dataclasses import asdict
+
+    from callsmith.cli.inputs.mcp_material import get_prompt, list_prompts, usage
+
+    if name is not None:
+        text = _ask_servers(context, lambda host: get_prompt(host, name, arguments or (), server))
+        if as_json:
+            echo_json({"text": text})
+        else:
+            echo_lines(text)
+        return
+    prompts, notices = _ask_servers(context, lambda host: list_prompts(host, server))
+    if as_json:
+        echo_json([asdict(prompt) for prompt in prompts])
+    else:
+        _print_entries("prompt", [(item.server, usage(item), item.description) for item in prompts])
+    _print_notices(notices)
+
+
+def _ask_servers(context: typer.Context, ask: "Callable[[McpHost], Coroutine[Any, Any, T]]") -> "T":
+    """Start the MCP servers that are configured, and ask them something."""
+    import asyncio
+
+    from callsmith.cli.inputs.mcp_servers import make_host, servers, wait_until_started
+    from callsmith.core.errors import UsageError
+
+    logging.getLogger("callsmith.tools.mcp").setLevel(logging.ERROR)  # what fails is told below
+
+    async def run() -> "T":
+        if not (configured := servers(settings_of(context).mcp)):
+            raise UsageError("which MCP servers? --mcp-config FILE or --mcp-command PROGRAM", field="mcp.config")
+        async with make_host(configured) as host:
+            await wait_until_started(host)
+            return await ask(host)
+
+    return asyncio.run(run())
+
+
+def _print_entries(what: str, entries: list[tuple[str, str, str]]) -> None:
+    from rich.text import Text
+
+    if entries:
+        lines: list[tuple[str | Text, ...]] = []
+        lines += [(Text(name, "bold"), Text(server), Text(_short(about))) for server, name, about in entries]
+        print_table((what, "server", "what it is"), lines)
+    else:
+        echo(f"There are no {what}s.")
+
+
+def _print_notices(notices: list[str]) -> None:
+    for notice in notices:
+        echo(notice, err=True, fg="yellow")
 
 
 @app.command("report", epilog=example("callsmith tools report --trace trace.jsonl"))

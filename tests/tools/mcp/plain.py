@@ -2,7 +2,8 @@
 
     python plain.py '{"modern": false, "page": 2, "more": 300, "hang": "start"}'
 
-It speaks the older protocol, or with "modern" the newer one. Every tool is a function below.
+It speaks the older protocol, or with "modern" the newer one. Every tool is a function below. With "tasks" some of them are tasks,
+which behave as it says: {"ends": "completed", "after": 3, "poll": 100}; with "material" there are resources and prompts.
 """
 
 import itertools
@@ -32,6 +33,10 @@ state = {"lists": 0, "broken": False, "hanging": False, "grown": 0}
 
 class Failure(Exception):
     """An answer that is an error."""
+
+    def __init__(self, text: str, code: int = -32603) -> None:
+        super().__init__(text)
+        self.code = code
 
 
 class Needed(Exception):
@@ -194,6 +199,12 @@ def sample(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
     return text(ask("sampling/createMessage", params, call)["content"]["text"])
 
 
+def sample_with_tools(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    params = {"messages": [{"role": "user", "content": {"type": "text", "text": "How warm is it?"}}], "maxTokens": 50}
+    params |= {"tools": [{"name": "weather", "inputSchema": TEXT}], "toolChoice": {"mode": "required"}, **arguments}
+    return text(json.dumps(ask("sampling/createMessage", params, call), sort_keys=True))
+
+
 def task_only(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
     raise Failure("requires task augmentation")
 
@@ -202,7 +213,7 @@ FUNCTIONS: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]]
     item.__name__: item
     for item in (
         echo, sleep, hang, die, pid, spawn, progress, many_things, structured, wrong_structure, nonsense, fails, errs, grow,
-        flood, lists, break_list, hang_list, elicit, sample, task_only,
+        flood, lists, break_list, hang_list, elicit, sample, sample_with_tools, task_only,
     )
 }  # fmt: skip
 
@@ -219,6 +230,8 @@ def described(name: str) -> dict[str, Any]:
         tool["inputSchema"] = {"type": "text"}
     if name == "task_only":
         tool["execution"] = {"taskSupport": "required"}
+    if name == "sleep" and TASKS is not None:
+        tool["execution"] = {"taskSupport": "optional"}
     if name in ("echo", "sleep"):
         tool["annotations"] = {"readOnlyHint": True}
     return tool
@@ -243,7 +256,95 @@ def list_tools(params: dict[str, Any]) -> dict[str, Any]:
     return {"tools": [described(name) for name in names[begin : begin + page]], **after}
 
 
+TASKS: dict[str, Any] | None = OPTIONS.get("tasks")
+_looks: dict[str, int] = {}
+_replies: dict[str, Any] = {}
+
+
+def begin_task(params: dict[str, Any]) -> dict[str, Any]:
+    assert TASKS is not None
+    id = TASKS.get("id") or f"task-{next(_numbers)}"
+    _looks[id] = 0
+    note(f"began {id} {params['name']} {json.dumps(params.get('task'))}")
+    view = {**view_task(id), "taskId": id}
+    return {"resultType": "task", **view} if MODERN else {"task": view}
+
+
+def view_task(id: str) -> dict[str, Any]:
+    """A task: at work for so many looks, and then as it was told to end."""
+    assert TASKS is not None
+    _looks[id] += 1
+    over = _looks[id] > TASKS.get("after", 2)
+    status = TASKS.get("ends", "completed") if over else "working"
+    if status == "input_required" and _replies:
+        status = "completed"
+    view: dict[str, Any] = {"taskId": TASKS.get("lies") or id, "status": status, "statusMessage": f"look {_looks[id]}"}
+    view |= {"createdAt": "2026-11-18T00:00:00Z", "lastUpdatedAt": "2026-11-18T00:00:00Z"}
+    view["ttlMs" if MODERN else "ttl"] = TASKS.get("ttl")
+    view["pollIntervalMs" if MODERN else "pollInterval"] = TASKS.get("poll", 10)
+    if MODERN and status == "completed":
+        view["result"] = TASKS.get("result") or text("the end", *map(json.dumps, _replies.values()))
+    if MODERN and status == "failed":
+        view["error"] = {"code": -32603, "message": "the task broke"}
+    if MODERN and status == "input_required":
+        asked = {"mode": "form", "message": "Who?", "requestedSchema": {"type": "object", "properties": {}}}
+        many = range(TASKS.get("questions", 1))
+        view["inputRequests"] = {f"q{number}": {"method": "elicitation/create", "params": asked} for number in many}
+    return view
+
+
+def answer_task(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    id = params["taskId"]
+    note(f"{method} {id}")
+    if TASKS is None or id not in _looks or (TASKS.get("forgets") and _looks[id] > TASKS["forgets"]):
+        raise Failure("no such task", -32602)
+    match method:
+        case "tasks/get":
+            return view_task(id)
+        case "tasks/cancel":
+            return {} if MODERN else {**view_task(id), "status": "cancelled"}
+        case "tasks/update":
+            _replies.update(params["inputResponses"])
+            return {}
+        case _:
+            if TASKS.get("ends") == "failed":
+                raise Failure("the task broke")
+            return TASKS.get("result") or text("the end")
+
+
+MATERIAL: dict[str, Any] | None = OPTIONS.get("material")
+
+
+def list_material(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    """Lists as long, in as many pages and as malformed as they are told to be."""
+    assert MATERIAL is not None
+    if MATERIAL.get("hang"):
+        threading.Event().wait()
+    key = {"resources/list": "resources", "resources/templates/list": "resourceTemplates", "prompts/list": "prompts"}[method]
+    uri = {"resources": "uri", "resourceTemplates": "uriTemplate"}.get(key)
+    page = int(params.get("cursor") or 0)
+    entries: list[Any] = [{"name": f"{key}{page}-{number}"} for number in range(MATERIAL.get("each", 1))]
+    for entry in entries:
+        entry |= {uri: f"x:{entry['name']}"} if uri else {}
+    entries += MATERIAL.get("also", [])
+    after = {"nextCursor": str(page + 1)} if page + 1 < MATERIAL.get("pages", 1) else {}
+    return {key: entries, **after}
+
+
+def read_material(method: str, params: dict[str, Any]) -> dict[str, Any]:
+    assert MATERIAL is not None
+    many = range(MATERIAL.get("each", 1))
+    if method == "resources/read":
+        return {"contents": [{"uri": params["uri"], "text": f"part {number}"} for number in many]}
+    said = json.dumps(params.get("arguments") or {}, sort_keys=True)
+    return {"messages": [{"role": "user", "content": {"type": "text", "text": said}} for _ in many]}
+
+
 def call_tool(params: dict[str, Any]) -> dict[str, Any]:
+    asked = params.get("_meta", {}).get("io.modelcontextprotocol/clientCapabilities", {}).get("extensions", {})
+    wants_task = "io.modelcontextprotocol/tasks" in asked if MODERN else "task" in params
+    if TASKS is not None and wants_task and params["name"] in ("task_only", "sleep"):
+        return begin_task(params)
     name = params["name"]
     run = FUNCTIONS.get(name, echo)
     return run(params.get("arguments") or {}, params)
@@ -251,7 +352,12 @@ def call_tool(params: dict[str, Any]) -> dict[str, Any]:
 
 def answer(message: dict[str, Any]) -> None:
     method, params = message["method"], message.get("params") or {}
-    able = {"tools": {"listChanged": not MODERN}}
+    able: dict[str, Any] = {"tools": {"listChanged": not MODERN}}
+    if MATERIAL is not None:
+        able |= {"resources": {}, "prompts": {}}
+    if TASKS is not None:
+        own = {"tasks": {"cancel": {}, "requests": {"tools": {"call": {}}}}}
+        able |= {"extensions": {"io.modelcontextprotocol/tasks": {}}} if MODERN else own
     cached = {"resultType": "complete", "ttlMs": 0, "cacheScope": "private"} if MODERN else {}
     try:
         match method:
@@ -270,6 +376,12 @@ def answer(message: dict[str, Any]) -> None:
                 result = call_tool(params)
                 if MODERN:
                     result = {"resultType": "complete", **result}
+            case "tasks/get" | "tasks/result" | "tasks/cancel" | "tasks/update":
+                result = answer_task(method, params)
+            case "resources/list" | "resources/templates/list" | "prompts/list" if MATERIAL is not None:
+                result = {**list_material(method, params), **cached}
+            case "resources/read" | "prompts/get" if MATERIAL is not None:
+                result = {**read_material(method, params), **cached}
             case _:
                 say(id=message["id"], error={"code": -32601, "message": f"no method {method}"})
                 return
@@ -277,7 +389,7 @@ def answer(message: dict[str, Any]) -> None:
     except Needed as needed:
         say(id=message["id"], result=needed.args[0])
     except Failure as failure:
-        say(id=message["id"], error={"code": -32603, "message": str(failure)})
+        say(id=message["id"], error={"code": failure.code, "message": str(failure)})
 
 
 def main() -> None:

@@ -117,7 +117,9 @@ async def test_tools_can_be_left_out():
 async def test_a_tool_that_runs_only_as_a_task_is_not_offered_and_that_is_said():
     async with McpHost([plain(options={"tools": ["echo", "task_only"]})]) as host:
         assert [tool.name for tool in await host.tools()] == ["echo"]
-        assert status(host).notices == ("task_only runs only as a task, which is not supported",)
+        assert status(host).notices == (
+            "task_only cannot be offered: it runs only as a task, and its server does not say that it has tasks",
+        )
 
 
 @pytest.mark.parametrize("options", [OLD, NEW], ids=["older", "newer"])

@@ -11,6 +11,7 @@ pytest.importorskip("mcp")
 
 import mcp_types as types
 from mcp import Client, MCPError
+from pydantic import ConfigDict
 
 from callsmith.cli.mcp import happening
 from callsmith.core.events import ToolProgress
@@ -29,7 +30,7 @@ POINT = {"type": "object", "properties": {"x": {"type": "integer"}}, "required":
 class Any_(types.Result):
     """Whatever a server answers."""
 
-    model_config = {"extra": "allow"}
+    model_config = ConfigDict(extra="allow")
 
 
 class Ask(types.Request[TaskParams, str]):

@@ -124,7 +124,7 @@ def chat(
         if failed := [status for status in host.status() if status.state == "failed"]:
             raise Unavailable(f"the MCP server {failed[0].name} has failed: {failed[0].error}", hint='Or set it to "disabled".')
         offered = Merged(("functions", toolset), ("mcp", Confirmed(host, host.policy))) if configured else toolset
-        setup = ChatSetup(open_one, alias_of, offered, llm.tools_budget, options.guards, settings, system, save, recorder)
+        setup = ChatSetup(open_one, alias_of, offered, llm.tools_budget, options.guards, settings, system, save, recorder, host)
         session = ChatSession(setup, current, console, approver, runner)
         if prompt is not None:
             session.take_up()

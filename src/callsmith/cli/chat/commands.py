@@ -1,6 +1,7 @@
 """The commands of a chat: lines that begin with a slash."""
 
 import re
+import shlex
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from callsmith.core.errors import UnknownName, UsageError
 
 if TYPE_CHECKING:
     from callsmith.cli.chat.session import ChatSession
+    from callsmith.tools.mcp import McpHost
 
 _COMMAND = re.compile(r"(/[A-Za-z?]*)(?:\s+(.*))?", re.DOTALL)  # and not /etc/hosts, or whatever else begins with a slash
 
@@ -65,6 +67,58 @@ def _tools(session: "ChatSession", argument: str) -> None:
         session.tell(f"{tool.name}({', '.join(tool.parameters.get('properties', ()))}): {text}{effects}", "")
 
 
+def _resource(session: "ChatSession", argument: str) -> None:
+    from callsmith.cli.inputs.mcp_material import list_resources, read_resource
+
+    host = _host(session)
+    words = argument.split()
+    if not words:
+        resources, notices = session.runner.run(list_resources(host))
+        for item in resources:
+            session.tell(f"{item.server} {item.uri}: {_first_line(item.description) or item.name}", "")
+        _tell_notices(session, notices, "" if resources else "There are no resources.")
+        return
+    uri, server = words[-1], words[0] if len(words) > 1 else None
+    contents = session.runner.run(read_resource(host, uri, server))
+    text = "\n".join(item.described for item in contents)
+    session.attached.append(f"{uri}:\n{text}")
+    session.tell(f"{uri} ({len(text):,} characters) goes along with what you say next.", "")
+
+
+def _prompt(session: "ChatSession", argument: str) -> None:
+    from callsmith.cli.inputs.mcp_material import get_prompt, list_prompts, usage
+
+    host = _host(session)
+    try:
+        words = shlex.split(argument)
+    except ValueError as error:
+        raise UsageError(f"/prompt {argument}: {error}") from error
+    if words:
+        text = session.runner.run(get_prompt(host, words[0], words[1:]))
+        session.tell(f"> {text}")
+        session.say(text)
+        return
+    prompts, notices = session.runner.run(list_prompts(host))
+    for item in prompts:
+        session.tell(f"/prompt {usage(item)}: {_first_line(item.description)}", "")
+    _tell_notices(session, notices, "" if prompts else "There are no prompts.")
+
+
+def _host(session: "ChatSession") -> "McpHost":
+    if session.setup.host is None or not session.setup.host.configs:
+        raise UsageError("there are no MCP servers; callsmith chat --mcp-config FILE has some")
+    return session.setup.host
+
+
+def _first_line(text: str) -> str:
+    return text.partition("\n")[0]
+
+
+def _tell_notices(session: "ChatSession", notices: list[str], otherwise: str) -> None:
+    for text in filter(None, (otherwise, *notices)):
+        session.tell(text)
+
+
 def _model(session: "ChatSession", argument: str) -> None:
     if argument:
         session.switch_model(argument)
@@ -103,6 +157,8 @@ def _quit(session: "ChatSession", argument: str) -> None:
 COMMANDS = {
     "/help": SlashCommand("this list", _help),
     "/tools": SlashCommand("the tools, or one of them in full", _tools, "[NAME]"),
+    "/resource": SlashCommand("the resources of MCP servers, or let one go along", _resource, "[[SERVER] URI]"),
+    "/prompt": SlashCommand("the prompts of MCP servers, or say one", _prompt, "[NAME KEY=VALUE …]"),
     "/model": SlashCommand("the model, or go on with another one", _model, "[NAME]"),
     "/system": SlashCommand("the instructions to the model, or other ones", _system, "[TEXT]"),
     "/retry": SlashCommand("ask the last question again", _retry),

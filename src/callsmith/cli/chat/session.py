@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from callsmith.cli.terminal.approvals import Approver
     from callsmith.core.events import ModelEvent
+    from callsmith.tools.mcp import McpHost
 
 MOST_UNSEEN = 25  # approvals in one turn where no person gives them
 
@@ -60,6 +61,7 @@ class ChatSetup:
     instructions: str | None
     save: Path | None
     recorder: Recorder | None
+    host: "McpHost | None" = None
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class ChatSession:
     toolset: Toolset = field(init=False)  # as it is shown to the model
     tool_names: tuple[str, ...] = field(init=False)
     conversation: Conversation = field(init=False)
+    attached: list[str] = field(default_factory=list[str])  # what goes along with what is said next
 
     def __post_init__(self) -> None:
         self._show_tools()
@@ -91,7 +94,9 @@ class ChatSession:
 
     def say(self, text: str) -> None:
         """Run one turn: the user's message, and everything until the model has answered."""
-        self._show(self.conversation.stream(text))
+        whole = "\n\n".join((*self.attached, text))
+        self.attached.clear()
+        self._show(self.conversation.stream(whole))
         self._ask()
 
     def take_up(self) -> None:

@@ -1,8 +1,10 @@
-"""`/v1/tools`: the server's own tools, and calls of them that a person makes without a model.
+"""`/v1/tools`: the server's own tools, and calls of them that a person makes without a model; `/v1/prompts`: of MCP servers.
 
     GET  /v1/tools                            the tools that the caller's key allows, and the state of the MCP servers
     GET  /v1/tools?starter_tools=true         where the server was given none: its starter tools
     POST /v1/tools/read_file   {"arguments": {"path": "notes.txt"}, "approve": true}
+    GET  /v1/prompts                          prompts that MCP servers have written, for a person to choose
+    POST /v1/prompts/files/review   {"arguments": {"language": "Python"}}
 
 A call by hand is handled like a model's: checked against the schema, judged by the policy, under the same limits, and in the
 audit log. One that needs an approval is refused with status 409 unless `approve` is true: whoever sends that has approved it.
@@ -12,6 +14,7 @@ import asyncio
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from fnmatch import fnmatchcase
 from uuid import uuid4
 
 from starlette.requests import Request
@@ -32,12 +35,14 @@ from callsmith.server.http.streams import JsonResponse, unless_disconnected
 from callsmith.server.service import Service
 from callsmith.server.settings import EVERYTHING
 from callsmith.server.tools.tool_selection import original_name, source_label
+from callsmith.tools.mcp import McpHost
+from callsmith.tools.mcp.resources import Prompt
 from callsmith.tools.wrap.wrapper import judgements
 from callsmith.wire.extensions import ToolOptions
 from callsmith.wire.openai.common import write_failure
-from callsmith.wire.schemas.own import CallToolFields
+from callsmith.wire.schemas.own import CallToolFields, PromptFields
 
-PATH = "/v1/tools"
+PATH, PROMPTS = "/v1/tools", "/v1/prompts"
 _PATIENCE = 2.0  # seconds that MCP servers which are just starting may take to say what they have
 
 
@@ -68,7 +73,51 @@ def routes(service: Service) -> list[Route]:
             why = f'{error.needed.reason or name}: send "approve": true with the call to approve it'
             return write_response(write_failure(409, why, param="approve", code="confirmation_required"))
 
-    return [Route(PATH, list_tools), Route(f"{PATH}/{{name}}", call_tool, methods=["POST"])]
+    async def list_prompts(request: Request) -> Response:
+        data, errors = list[Json](), list[Json]()
+        for label in filter(_may_use_prompts, service.tools.configured):
+            try:
+                prompts, notices = await _mcp(service).prompts(label)
+                data += map(_view_prompt, prompts)
+                errors += ({"server": label, "message": notice} for notice in notices)
+            except CallsmithError as error:
+                errors.append({"server": label, "message": str(error) if is_admin() else "it cannot be asked just now"})
+        return JsonResponse({"object": "list", "data": data, "errors": errors})
+
+    async def get_prompt(request: Request) -> Response:
+        fields = PromptFields.of(await service.bodies.read(request), "")
+        label, prompt = request.path_params["server"], request.path_params["name"]
+        if label not in service.tools.configured or not _may_use_prompts(label):
+            return write_response(write_failure(404, f"there is no MCP server {label!r} for this caller", code="not_found"))
+        arguments = {name: fields.arguments.required_text(name) for name in fields.arguments.data} if fields.arguments else {}
+        async with service.answers.admission() as place:
+            messages = await place.deadline.wait_for(_mcp(service).prompt(label, prompt, arguments))
+        return JsonResponse({"messages": [{"role": message.role, "content": message.content} for message in messages]})
+
+    return [
+        Route(PATH, list_tools),
+        Route(f"{PATH}/{{name}}", call_tool, methods=["POST"]),
+        Route(PROMPTS, list_prompts),
+        Route(f"{PROMPTS}/{{server}}/{{name}}", get_prompt, methods=["POST"]),
+    ]
+
+
+def _mcp(service: Service) -> McpHost:
+    assert service.tools.mcp is not None  # there are servers
+    return service.tools.mcp
+
+
+def _may_use_prompts(server: str) -> bool:
+    """Whether the caller's key allows a tool of this name: there is none, but keys have patterns of tools."""
+    http = current_request()
+    return http is None or any(fnmatchcase(f"{server}_get_prompt", pattern) for pattern in http.tools)
+
+
+def _view_prompt(prompt: Prompt) -> Json:
+    arguments: list[Json] = [
+        {"name": item.name, "description": item.description, "required": item.required} for item in prompt.arguments
+    ]
+    return {"server": prompt.server, "name": prompt.name, "description": prompt.description, "arguments": arguments}
 
 
 async def _run(service: Service, call: Call, approves: bool, options: ToolOptions) -> Response:

@@ -111,7 +111,7 @@ class ServerCall:
         try:
             return ended if work.cancelled() else read_result(call, work.result())
         except MCPError as error:
-            if any(connection.ended.is_set() for connection in connections) or error.code == types.CONNECTION_CLOSED:
+            if any(connection.ended.is_set() for connection in connections[-1:]) or error.code == types.CONNECTION_CLOSED:
                 return ended
             code = {types.REQUEST_TIMEOUT: "timeout", types.INVALID_PARAMS: "bad_request"}.get(error.code, "tool_error")
             return make_failure(call, code, error.message)
@@ -120,7 +120,7 @@ class ServerCall:
         except (RuntimeError, ValueError) as error:  # not valid for its own output schema, or no result at all
             return make_failure(call, "bad_result", str(error))
         except Exception as error:  # a connection may break in many ways
-            for connection in connections:
+            for connection in connections[-1:]:
                 connection.ended.set()
             return make_failure(call, "unavailable", f"the MCP server {server} cannot be reached: {first_error(error)}")
 
@@ -132,4 +132,4 @@ def _is_lost(connection: Connection, error: Exception) -> bool:
 
     if isinstance(error, MCPError):
         return connection.ended.is_set() or error.code == types.CONNECTION_CLOSED
-    return not isinstance(error, RuntimeError | ValueError | TimeoutError)
+    return connection.ended.is_set() or not isinstance(error, RuntimeError | ValueError | TimeoutError)

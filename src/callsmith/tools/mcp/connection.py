@@ -91,8 +91,8 @@ class Connection:
         return Material(self._client, self._config, self._notices)
 
     @property
-    def takes_tasks(self) -> bool:
-        """Whether calls can be made as tasks."""
+    def takes_tasks(self) -> bool | None:
+        """Whether calls can be made as tasks. None: that is for the server to decide."""
         return self._tasks.takes_tasks
 
     async def call(

@@ -105,9 +105,12 @@ def _name(entry: Any) -> str:
     return name if isinstance(name, str) else "an entry without a name"
 
 
-def read_tool(listed: "types.Tool", config: ServerConfig, *, takes_tasks: bool = False) -> Tool | str:
-    """The tool, or why it cannot be offered. One that runs only as a task goes on in the background."""
-    is_task = listed.execution is not None and listed.execution.task_support == "required"
+def read_tool(listed: "types.Tool", config: ServerConfig, *, takes_tasks: bool | None = False) -> Tool | str:
+    """The tool, or why it cannot be offered. One that runs only as a task goes on in the background.
+
+    `takes_tasks`: whether the server takes calls as tasks; None: in this revision it is not for the client to say.
+    """
+    is_task = takes_tasks is not None and listed.execution is not None and listed.execution.task_support == "required"
     if is_task and not takes_tasks:
         return f"{listed.name} cannot be offered: it runs only as a task, and its server does not say that it has tasks"
     hints = listed.annotations

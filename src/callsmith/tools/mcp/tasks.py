@@ -112,10 +112,12 @@ class TaskClient:
         return self.client.protocol_version in MODERN_PROTOCOL_VERSIONS
 
     @property
-    def takes_tasks(self) -> bool:
-        """Whether a call can be asked to be a task. Since 2026-07-28 that is for the server to decide."""
+    def takes_tasks(self) -> bool | None:
+        """Whether a call can be asked to be a task. None: that is for the server to decide, as since 2026-07-28."""
+        if self.is_modern:
+            return None
         able = self.client.server_capabilities.tasks
-        requests = able.requests if able and not self.is_modern else None
+        requests = able.requests if able else None
         return requests is not None and requests.tools is not None and requests.tools.call is not None
 
     async def begin(self, call: Call, seconds: float, on_progress: Any) -> types.CallToolResult:
@@ -179,7 +181,8 @@ class TaskClient:
             raise MCPError.from_error_data(state.error)
         if state.result is None:
             raise ValueError(f"the MCP server {self.server} says that a task has ended, but not how")
-        parsed = parse_server_result("tools/call", self.client.protocol_version, state.result)
+        whole = {"resultType": "complete", **state.result}  # which may be left out
+        parsed = parse_server_result("tools/call", self.client.protocol_version, whole)
         if not isinstance(parsed, types.CallToolResult):
             raise ValueError(f"the MCP server {self.server} ended a task with something that is no result")
         return parsed

@@ -22,6 +22,12 @@ class CallToolFields(declare.RequestFields, component="CallTool"):
     starter_tools = declare.flag("Whether it may be a starter tool, where the server was given no tools.")
 
 
+class PromptFields(declare.RequestFields, component="GetPrompt"):
+    """What a prompt of an MCP server is to be made with."""
+
+    arguments = declare.Field("object", Fields.object, "Texts by their names.")
+
+
 class DrainFields(declare.RequestFields):
     """Whether a server behind a model gets requests."""
 
@@ -30,7 +36,7 @@ class DrainFields(declare.RequestFields):
 
 
 TITLE = "This server"
-REQUESTS = (DecisionFields, CallToolFields)
+REQUESTS = (DecisionFields, CallToolFields, PromptFields)
 TYPES = """
 type _Page = {object: "list", first_id: string | null, last_id: string | null, has_more: boolean}
 type _Result = {ok: boolean, content: string, code: string | null}
@@ -86,6 +92,14 @@ type ServerTool = {
 type ServerTools = {
     object: "list", data: ServerTool[], servers: {label: string, state: string, error: string | null, tools: integer}[]
 }
+type Prompts = {  // What MCP servers have written, and those that could not be asked.
+    object: "list"
+    data: {
+        server: string, name: string, description: string
+        arguments: {name: string, description: string, required: boolean}[]
+    }[]
+    errors: {server: string, message: string}[]
+}
 type Upstreams = {upstreams: map<object[]>}  // By model: servers and their states.
 """
 
@@ -99,6 +113,13 @@ OPERATIONS = {
         "Call a tool by hand",
         "CallTool",
         "{result: {ok: boolean, content: string, code?: string, seconds: number}}",
+        example={"arguments": {}},
+    ),
+    "GET /v1/prompts": Operation("List the prompts of MCP servers", answer="Prompts"),
+    "POST /v1/prompts/{server}/{name}": Operation(
+        "Have an MCP server write a prompt",
+        "GetPrompt",
+        "{messages: {role: string, content: string}[]}",
         example={"arguments": {}},
     ),
     "GET /v1/approvals": Operation(
