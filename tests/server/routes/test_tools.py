@@ -25,6 +25,7 @@ from callsmith.tools.wrap import Confirmed
 from tests.fakes import FakeModel, Sourced
 from tests.server.approvals.shop import Shop
 from tests.server.asking import http, says, weather
+from tests.tools.mcp.trying import plain
 
 KEYS = {
     "alice": Key(hash_key("alice"), tools=("pay",)),
@@ -222,3 +223,40 @@ async def test_a_body_of_another_shape_is_refused(body: Any):
     async with server(tools=Functions(weather)) as client:
         answer = await client.post("/v1/tools/weather", json=body)
     assert answer.status_code == 400 and "expected" in answer.json()["error"]["message"]
+
+
+@asynccontextmanager
+async def with_prompts(key: str = "") -> AsyncIterator[httpx2.AsyncClient]:
+    plain_server = plain(options={"material": {}, "tools": ["echo"]})
+    broken = plain("broken", options={"exit": 1})
+    keys = {**KEYS, "prompted": Key(hash_key("prompted"), tools=("plain_get_prompt",))} if key else {}
+    async with McpHost([plain_server, broken]) as mcp:
+        await mcp.wait_until_settled()
+        async with server(key=key, mcp=mcp, settings=Settings(keys=keys)) as client:
+            yield client
+
+
+@pytest.mark.processes
+async def test_prompts_of_mcp_servers_are_listed_and_made():
+    async with with_prompts() as client:
+        listing = (await client.get("/v1/prompts")).json()
+        assert listing["data"] == [{"server": "plain", "name": "prompts0-0", "description": "", "arguments": []}]
+        ((server_name, message),) = [(item["server"], item["message"]) for item in listing["errors"]]
+        assert server_name == "broken"
+        assert "not running" in message
+        made = await client.post("/v1/prompts/plain/prompts0-0", json={"arguments": {"city": "Bonn"}})
+        assert made.json() == {"messages": [{"role": "user", "content": '{"city": "Bonn"}'}]}
+        wrong = await client.post("/v1/prompts/plain/prompts0-0", json={"arguments": {"city": 5}})
+        assert (wrong.status_code, "arguments.city" in wrong.json()["error"]["message"]) == (400, True)
+        assert (await client.post("/v1/prompts/nobody/x", json={})).status_code == 404
+        assert (await client.post("/v1/prompts/broken/x", json={})).status_code == 503
+
+
+@pytest.mark.processes
+async def test_a_key_that_has_only_some_tools_has_prompts_only_if_it_says_so():
+    async with with_prompts("alice") as client:
+        assert (await client.get("/v1/prompts")).json() == {"object": "list", "data": [], "errors": []}
+        assert (await client.post("/v1/prompts/plain/prompts0-0", json={})).status_code == 404
+    async with with_prompts("prompted") as client:
+        assert [item["server"] for item in (await client.get("/v1/prompts")).json()["data"]] == ["plain"]
+        assert (await client.post("/v1/prompts/plain/prompts0-0", json={})).status_code == 200

@@ -238,7 +238,7 @@ def described(name: str) -> dict[str, Any]:
 
 
 def listed() -> list[str]:
-    chosen = OPTIONS.get("tools", list(FUNCTIONS))
+    chosen = OPTIONS.get("tools", [name for name in FUNCTIONS if name != "sample_with_tools"])
     return [*chosen, *(f"more_{n}" for n in range(OPTIONS.get("more", 0))), *(f"grown_{n}" for n in range(state["grown"]))]
 
 

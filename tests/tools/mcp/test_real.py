@@ -111,9 +111,19 @@ async def test_the_server_that_has_everything_is_used(everything_server: ServerC
     features = ClientFeatures(person, FakeModel(says("a sampled text")))
     trusted = [replace(everything_server, sampling=True, trust=True)]
     async with McpHost(trusted, features=features) as host:
-        names = {tool.name for tool in await host.tools()}
-        assert "simulate-research-query" not in names
-        assert any("as a task" in notice for notice in status(host, "everything").notices)
+        background = {tool.name for tool in await host.tools() if tool.background}
+        assert background == {"simulate-research-query"}  # it runs only as a task
+        assert not status(host, "everything").notices
+        progress, result = await called(host, "simulate-research-query", topic="cats")
+        assert "Gathering sources..." in [item.text for item in progress]
+        assert result.text.startswith("# Research Report: cats")
+        resources, _ = await host.resources("everything")
+        assert "demo://resource/dynamic/text/{resourceId}" in [item.uri for item in resources if item.is_template]
+        (document,) = await host.read_resource("everything", "demo://resource/static/document/architecture.md")
+        assert document.text and document.text.startswith("# Everything Server")
+        assert "args-prompt" in [prompt.name for prompt in (await host.prompts("everything"))[0]]
+        (asked,) = await host.prompt("everything", "args-prompt", {"city": "Bonn"})
+        assert asked.content == "What's weather in Bonn?"
         assert (await call(host, "get-sum", a=2, b=3)).text == "The sum of 2 and 3 is 5."
         structured = json.loads((await call(host, "get-structured-content", location="New York")).text)
         assert set(structured) == {"temperature", "conditions", "humidity"}

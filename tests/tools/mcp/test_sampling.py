@@ -60,7 +60,8 @@ async def test_a_real_server_has_our_model_call_its_tools_until_it_knows():
 @pytest.mark.parametrize("modern", [False, True], ids=["2025-11-25", "2026-07-28"])
 async def test_calls_go_back_to_the_server_as_tool_use(modern: bool):
     model = FakeModel([Text("Let me see."), *calls(Call("weather", {"text": "Bonn"}, "call_1"))])
-    async with McpHost([plain(options={"modern": modern}, sampling=True)], features=ClientFeatures(model=model)) as host:
+    options = {"modern": modern, "tools": ["sample_with_tools"]}
+    async with McpHost([plain(options=options, sampling=True)], features=ClientFeatures(model=model)) as host:
         result = await call(host, "sample_with_tools")
     answer = json.loads(result.text)
     assert (answer["stopReason"], answer["role"]) == ("toolUse", "assistant")
