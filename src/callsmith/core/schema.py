@@ -53,6 +53,15 @@ _MAX_COMPLAINTS = 5
 _MAX_MESSAGE = 300
 
 
+_keywords: dict[str, type] = {}  # beyond those of JSON Schema
+
+
+def add_keyword(name: str, check: type) -> None:
+    """Add a keyword of our own to all schemas: `check(schema, value, path)` raises where the value of the keyword is wrong, and
+    its method `validate(instance)` raises a ValueError, for the model, where an instance is."""
+    _keywords[name] = check
+
+
 @dataclass(frozen=True, slots=True)
 class Complaint:
     """One thing wrong with a value: where (a JSON pointer, empty for the whole) and what."""
@@ -226,8 +235,9 @@ def _compile(text: str) -> jsonschema_rs.Validator:
     if not isinstance(schema, dict):
         raise UnsupportedSchema("", "", "a schema is a JSON object")
     document = cast(dict[str, Json], to_standard(cast(Schema, schema)))
+    own = {name: check for name, check in _keywords.items() if f'"{name}":' in text} or None
     try:
-        return jsonschema_rs.validator_for(document, retriever=_refuse_fetch)
+        return jsonschema_rs.validator_for(document, retriever=_refuse_fetch, keywords=own)
     except jsonschema_rs.ValidationError as error:
         first = error
     except ValueError as error:
@@ -235,7 +245,8 @@ def _compile(text: str) -> jsonschema_rs.Validator:
     # A list under `items`, a bound that is `true`: as in older drafts, common where `$schema` is missing or names another draft.
     for draft in (jsonschema_rs.Draft7Validator, jsonschema_rs.Draft4Validator):
         with suppress(jsonschema_rs.ValidationError):
-            return draft({key: value for key, value in document.items() if key != "$schema"}, retriever=_refuse_fetch)
+            older = {key: value for key, value in document.items() if key != "$schema"}
+            return draft(older, retriever=_refuse_fetch, keywords=own)
     raise _make_unsupported(document, first)
 
 
@@ -251,6 +262,9 @@ def _make_unsupported(schema: Schema, error: jsonschema_rs.ValidationError) -> U
                 return UnsupportedSchema(pointer(tokens), "$ref", f"{reference!r} leads nowhere in this schema")
         return UnsupportedSchema("", "$ref", error.message)
     tokens = list(error.instance_path)
+    if tokens and (own := str(tokens[-1])) in _keywords:
+        why = _shorten(error.message.partition(": ")[2].partition(": ")[2] or error.message)
+        return UnsupportedSchema(pointer(tokens[:-1]), own, why)
     place, keyword = _locate(tokens)
     if keyword == "type":
         return UnsupportedSchema(place, keyword, f"{json.dumps(error.instance)} is not a type; a type is {_TYPES}")

@@ -101,6 +101,15 @@ class FreeText:
 
 
 @dataclass(frozen=True, slots=True)
+class Closed:
+    """Text that matches a regular expression and in which none of the texts `excluded` occurs, and `close` behind it."""
+
+    regex: str
+    close: str
+    excluded: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class UserGrammar:
     """A grammar that the user wrote, in Lark; it begins with its rule `start`."""
 
@@ -109,7 +118,7 @@ class UserGrammar:
 
 NOTHING = Seq(())
 
-Node: TypeAlias = Lit | Seq | Alt | Many | Record | Ref | Pattern | JsonValue | Until | FreeText | UserGrammar
+Node: TypeAlias = Lit | Seq | Alt | Many | Record | Ref | Pattern | JsonValue | Until | FreeText | Closed | UserGrammar
 
 
 def items_of(node: Node) -> tuple[Node, ...]:

@@ -7,7 +7,7 @@ from callsmith.core.schema import check_schema
 from callsmith.core.values import Output
 from callsmith.formats.algebra import Format, Quotes, Says, nodes_of
 from callsmith.formats.write import literal_text
-from callsmith.grammar.gbnf_text import gbnf_to_lark, is_gbnf
+from callsmith.grammar.languages.gbnf import gbnf_to_lark, is_gbnf
 from callsmith.grammar.limits import check_lark, check_pattern
 from callsmith.grammar.nodes import JsonValue, Lit, Node, Pattern, Seq, UserGrammar
 from callsmith.grammar.patterns.portable import to_portable

@@ -4,7 +4,7 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, cast
 
-from callsmith.core.errors import UnsupportedSchema
+from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.values import Json, Schema
 from callsmith.formats.algebra import JSON, Nested, Notation, Raw, Spelling
 from callsmith.formats.reader.typed import (
@@ -19,11 +19,13 @@ from callsmith.formats.reader.typed import (
 )
 from callsmith.formats.reader.values import KEY_END
 from callsmith.formats.write import spell
+from callsmith.grammar.languages.text_grammar import read_text_grammar
 from callsmith.grammar.nodes import NOTHING, Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
 from callsmith.grammar.rules import Rules
-from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS, STRING_KEYWORDS
-from callsmith.grammar.schema.normal_form import NormalSchema, collect_unenforced, resolve, standalone, value_types
+from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS, STRING_KEYWORDS, TEXT_GRAMMAR
+from callsmith.grammar.schema.normal_form import NormalSchema, collect_unenforced, reachable, resolve, standalone, value_types
 from callsmith.grammar.schema.normalize import normalize
+from callsmith.grammar.strings import Plain, Quoted, string_spellings, text_nodes
 
 INTEGER = Pattern(r"-?(0|[1-9][0-9]{0,18})")
 NUMBER = Pattern(r"-?(0|[1-9][0-9]{0,18})(\.[0-9]{1,25})?([eE][+-]?[0-9]{1,2})?")
@@ -130,6 +132,8 @@ class Values:
                 return self._nest(spelling, place, ending.close)
 
     def _json(self, place: SchemaPlace, spelling: Notation = JSON) -> Node:
+        if _holds_grammar(place):
+            return self._notation(spelling, place)
         return JsonValue(standalone(place.root, place.schema), spelling.item_separator, spelling.key_separator)
 
     # --- plain text -------------------------------------------------------------------------------------------------------
@@ -152,6 +156,9 @@ class Values:
                 ways += [Seq((Alt(tuple(map(Lit, texts))), close))] if texts else []
                 continue
             types = common_types(schema.types, union)
+            if TEXT_GRAMMAR in schema and union == types == {"string"}:
+                ways.append(self._held_text(schema, Plain(ending.close, (ending.marker, *ending.others))))
+                continue
             if "string" in types:
                 self.rules.add_unenforced(schema, STRING_KEYWORDS)
                 ways += [] if has_text else [self._text(ending, union, places)]
@@ -187,6 +194,16 @@ class Values:
             text = Until(ending.marker, ending.others, structure + ending.marker[0])
             return Alt((Seq((text, Lit(after))), Lit(ending.close)))
         return Seq((Until(ending.marker, ending.others, structure, is_distinct), Lit(after)))
+
+    def _held_text(self, schema: NormalSchema, *spellings: Quoted | Plain) -> Node:
+        """A string that its grammar holds, in one of these ways of writing it."""
+        self.rules.add_unenforced(schema, [keyword for keyword in STRING_KEYWORDS if keyword != TEXT_GRAMMAR])
+        try:
+            grammar = read_text_grammar(schema[TEXT_GRAMMAR])
+            ways = tuple(text_nodes(grammar, spelling, self.rules) for spelling in spellings)
+        except UsageError as error:
+            raise UnsupportedSchema(schema.path, TEXT_GRAMMAR, str(error)) from None
+        return self.rules.name(Alt(ways)) if len(ways) > 1 else ways[0]
 
     # --- nested elements --------------------------------------------------------------------------------------------------
 
@@ -243,6 +260,8 @@ class Values:
 
     def _notation(self, spelling: Notation, place: SchemaPlace) -> Node:
         schema = place.schema
+        if spelling.is_json and not _holds_grammar(place):
+            return self._json(place, spelling)
         if "$ref" in schema:
             return self._shared_rule(place, "", lambda resolved: self._notation(spelling, resolved))
         if "enum" in schema:
@@ -263,6 +282,10 @@ class Values:
 
     def _compile_type(self, spelling: Notation, place: SchemaPlace, kind: str) -> Node:
         match kind:
+            case "string" if TEXT_GRAMMAR in place.schema:
+                return self._held_text(place.schema, *string_spellings(spelling))
+            case "string" if spelling.is_json:
+                return self._json(place._replace(schema=narrow(place.schema, {kind})))
             case "string":
                 self.rules.add_unenforced(place.schema, STRING_KEYWORDS)
                 quote = spelling.quotes[0]
@@ -307,6 +330,11 @@ class Values:
             self._known[key] = self.rules.reserve()
             self.rules.nodes[self._known[key]] = make(resolved)
         return Ref(self._known[key])
+
+
+def _holds_grammar(place: SchemaPlace) -> bool:
+    """Whether a string of the value has a grammar of its own."""
+    return any(TEXT_GRAMMAR in item for item in reachable(place.root, place.schema))
 
 
 def narrow(schema: NormalSchema, types: Iterable[str]) -> NormalSchema:

@@ -10,10 +10,11 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias, assert_never
 
-from callsmith.grammar.patterns.regex import Anchor, Cat, CharSet, Or, Regex, Repeat
+from callsmith.grammar.patterns.regex import ANYTHING, Anchor, Cat, CharSet, Or, Regex, Repeat, literal
 
 Edges: TypeAlias = tuple[tuple[int, int, int], ...]  # first code point, last code point, the state they lead to
 MAX_STATES = 1500  # a larger automaton is not worth its grammar
+MAX_WORD_STATES = 20_000  # for texts without certain words: about one state for each letter
 _MAX_NFA_STATES = 60_000
 _MAX_PRODUCT_STATES = 20_000  # before minimizing
 _MAX_MINIMIZED_STATES = 80  # a larger automaton is not minimized: it would take too long
@@ -78,6 +79,16 @@ def to_automaton(tree: Regex, most: int = MAX_STATES) -> Automaton:
             out.append((low, high, numbers[reached]))
         edges.append(tuple(out))
     return _minimize(edges, frozenset(number for states, number in numbers.items() if end in states))
+
+
+def containing(words: Iterable[str]) -> Automaton:
+    """The automaton of all texts in which one of these words occurs."""
+    return to_automaton(Cat((ANYTHING, Or(tuple(map(literal, words))), ANYTHING)), MAX_WORD_STATES)
+
+
+def excluding(words: Iterable[str]) -> Automaton:
+    """The automaton of all texts in which none of these words occurs."""
+    return to_automaton(ANYTHING) - containing(words)
 
 
 class _NfaBuilder:

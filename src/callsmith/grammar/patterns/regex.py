@@ -90,12 +90,16 @@ _HEX = re.compile(r"x([0-9a-fA-F]{2})|x\{([0-9a-fA-F]{1,6})\}|u([0-9a-fA-F]{4})|
 def parse(text: str) -> Regex:
     """Parse an expression into a tree."""
     try:
-        return _RegexParser(text).whole()
+        return RegexParser(text).whole()
     except RecursionError:
         raise UnsupportedRegex("nested too deeply") from None
 
 
-class _RegexParser:
+class RegexParser:
+    """Parses one expression. Other dialects change what a dot, a class or an escape means."""
+
+    first_bracket_is_member = False  # whether `[]a]` is a class of `]` and `a`
+
     def __init__(self, text: str) -> None:
         self.text, self.at = text, 0
 
@@ -214,7 +218,7 @@ class _RegexParser:
     def members(self) -> Ranges:
         """The set of characters in square brackets."""
         negated = self.take("^")
-        sets: list[Ranges] = []
+        sets: list[Ranges] = [chars("]")] if self.first_bracket_is_member and self.take("]") else []
         while not self.take("]"):
             low = self.member()
             if not isinstance(low, int):
@@ -231,10 +235,14 @@ class _RegexParser:
             if high < low:
                 raise UnsupportedRegex("a range that runs backwards")
             sets.append(((low, high),))
-        ranges = complement(union(*sets)) if negated else union(*sets)
+        ranges = self.class_of(union(*sets), negated=negated)
         if not ranges:
             raise UnsupportedRegex("a class without a character")
         return ranges
+
+    def class_of(self, listed: Ranges, *, negated: bool) -> Ranges:
+        """The characters that a class stands for, given those it lists."""
+        return complement(listed) if negated else listed
 
     def member(self) -> int | Ranges:
         char = self.peek()
@@ -255,7 +263,7 @@ class _RegexParser:
 def match_whole_text(tree: Regex) -> Regex:
     """The expression for whole texts in which this one is found: without anchors, and with any text where there is none."""
     whole = _unanchor(_unanchor(tree, end=False), end=True)
-    if _has_anchor(whole):
+    if has_anchor(whole):
         raise UnsupportedRegex("an anchor in the middle")
     return whole
 
@@ -272,20 +280,21 @@ def _unanchor(tree: Regex, *, end: bool) -> Regex:
             return Cat((*rest, opened)) if end else Cat((opened, *rest))
         case Anchor() if tree.end == end:
             return EMPTY
-        case Repeat(item=inner, least=0, most=1) if _has_anchor(inner):
+        case Repeat(item=inner, least=0, most=1) if has_anchor(inner):
             return Or((_unanchor(inner, end=end), _unanchor(EMPTY, end=end)))
         case _:
             return Cat((tree, ANYTHING)) if end else Cat((ANYTHING, tree))
 
 
-def _has_anchor(tree: Regex) -> bool:
+def has_anchor(tree: Regex) -> bool:
+    """Whether there is an anchor anywhere in the expression."""
     match tree:
         case Anchor():
             return True
         case Cat() | Or():
-            return any(map(_has_anchor, tree.items))
+            return any(map(has_anchor, tree.items))
         case Repeat():
-            return _has_anchor(tree.item)
+            return has_anchor(tree.item)
         case CharSet():
             return False
 
@@ -357,6 +366,11 @@ def unparse(tree: Regex) -> str:
             return (inner if isinstance(tree.item, CharSet) else f"({inner})") + count_text(tree.least, tree.most)
         case Anchor():
             return "$" if tree.end else "^"
+
+
+def portable_text(tree: Regex) -> str:
+    """The expression as text that other engines read, too: not all of them know `[^]`."""
+    return unparse(tree).replace("[^]", r"[\s\S]")
 
 
 def count_text(least: int, most: int | None) -> str:

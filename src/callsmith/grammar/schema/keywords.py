@@ -1,7 +1,8 @@
 """The keywords of JSON Schema, grouped by what they apply to."""
 
 NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-STRING_KEYWORDS = ("minLength", "maxLength", "pattern", "format")
+TEXT_GRAMMAR = "x-grammar"  # of our own: a grammar, as custom tools have one for their text
+STRING_KEYWORDS = ("minLength", "maxLength", "pattern", "format", TEXT_GRAMMAR)
 ARRAY_KEYWORDS = frozenset(
     {
         "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",

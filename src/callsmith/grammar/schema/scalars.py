@@ -7,8 +7,9 @@ from math import ceil, floor, lcm
 from typing import Any
 
 from callsmith.grammar.patterns.portable import to_portable
-from callsmith.grammar.patterns.regex import UnsupportedRegex, match_whole_text, parse, unparse
+from callsmith.grammar.patterns.regex import UnsupportedRegex, match_whole_text, parse, portable_text
 from callsmith.grammar.patterns.string_formats import FORMATS
+from callsmith.grammar.schema.keywords import TEXT_GRAMMAR
 from callsmith.grammar.schema.normal_form import SchemaPart, UnenforcedKeywords, Unsatisfiable, strictest_bound, with_keyword
 
 # Beyond these limits the arithmetic of a grammar engine is inexact, or it refuses the schema.
@@ -17,7 +18,6 @@ MIN_STEP = Fraction(1, 10**9)
 MAX_STEP = 10**6
 MAX_LENGTH = 100_000
 
-ANY = r"[\s\S]"  # any character, where not every engine reads `[^]`
 _NO_ANCHOR = re.compile(r"\\.|\[\^?(?:\\.|[^\]\\])+\]|[^$^]", re.DOTALL)
 
 # Values of `format` that say how a program stores a value, not how it is written.
@@ -108,6 +108,10 @@ def string_keywords(parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords)
             keywords["format"] = name
         elif name not in STORAGE_FORMATS:
             unenforced.append((part.path, "format"))
+    grammars = with_keyword(parts, TEXT_GRAMMAR)
+    if grammars:
+        keywords[TEXT_GRAMMAR] = grammars[0].raw[TEXT_GRAMMAR]
+        unenforced += [(part.path, TEXT_GRAMMAR) for part in grammars[1:]]
     return keywords
 
 
@@ -116,7 +120,7 @@ def _with_outer_anchors(pattern: str | None) -> str | None:
     if pattern is None or not _NO_ANCHOR.sub("", pattern.removeprefix("^").removesuffix("$")):
         return pattern
     try:
-        whole = unparse(match_whole_text(parse(pattern)))
+        whole = portable_text(match_whole_text(parse(pattern)))
     except UnsupportedRegex:
         return None
-    return f"^({whole.replace('[^]', ANY)})$"
+    return f"^({whole})$"

@@ -12,9 +12,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import assert_never
 
-from callsmith.core.errors import UnsupportedSchema, UsageError
+from callsmith.core.errors import UsageError
 from callsmith.grammar.nodes import (
     Alt,
+    Closed,
     FreeText,
     Grammar,
     JsonValue,
@@ -27,9 +28,8 @@ from callsmith.grammar.nodes import (
     Seq,
     Until,
     UserGrammar,
-    references,
 )
-from callsmith.grammar.patterns.automaton import Automaton, TooLarge, to_automaton
+from callsmith.grammar.patterns.automaton import MAX_WORD_STATES, TooLarge, containing, excluding, to_automaton
 from callsmith.grammar.patterns.character_sets import ALL, SPACE, Ranges, chars, class_text, union
 from callsmith.grammar.patterns.regex import (
     ANYTHING,
@@ -47,14 +47,14 @@ from callsmith.grammar.patterns.regex import (
     repeats_empty,
     unparse,
 )
+from callsmith.grammar.productive import keep_productive
 from callsmith.grammar.rules import Rules, automaton_rules
-from callsmith.grammar.schema.normal_form import NormalSchema, Unsatisfiable
+from callsmith.grammar.schema.normal_form import NormalSchema
 from callsmith.grammar.targets.json_nodes import MemberRules, json_nodes
 
 ROOT = "root"
 _MAX_REPEAT = 500  # llama.cpp allows at most 2000 repetitions, and ignores an upper bound beyond that
 _WHITE = union(SPACE, ((0x1C, 0x1F), (0x85, 0x85)))  # everything that counts as white space before a value
-_MAX_WORD_STATES = 20_000  # for texts without certain words: about one state for each letter
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ def to_gbnf(grammar: Grammar, specials: Mapping[str, int] | None = None) -> Gbnf
     start = lowering.node(grammar.start)
     nodes = {name: lowering.node(node) for name, node in list(rules.nodes.items())}
     nodes = {**rules.nodes, **nodes}
-    text = _GbnfEmitter(specials or {}).emit(*_productive(start, nodes, rules.reason))
+    text = _GbnfEmitter(specials or {}).emit(*keep_productive(start, nodes, rules.reason))
     return Gbnf(text, tuple(dict.fromkeys((*grammar.unenforced, *rules.unenforced))))
 
 
@@ -107,6 +107,8 @@ class _Lowering:
                 if node not in self._made:
                     self._made[node] = self.text(node)
                 return self._made[node]
+            case Closed():
+                return self.closed(node)
             case UserGrammar():
                 raise UsageError("a grammar in Lark cannot be converted to GBNF", field="response_format")
 
@@ -124,81 +126,28 @@ class _Lowering:
         except (UnsupportedRegex, TooLarge) as error:
             raise UsageError(f"the expression {node.regex!r} cannot be written as GBNF: {error}") from None
 
+    def closed(self, node: Closed) -> Node:
+        try:
+            automaton = to_automaton(parse(node.regex)) - containing(node.excluded)
+        except TooLarge:
+            raise UsageError("the expression of a text becomes too large for GBNF") from None
+        if automaton.is_empty:
+            raise UsageError(f"no text of its grammar can be written here: each would contain {node.excluded[0]!r}")
+        return Seq((automaton_rules(automaton, self.rules), Lit(node.close)))
+
     def text(self, node: Until | FreeText) -> Node:
         if isinstance(node, FreeText):
-            return automaton_rules(_excluding(node.stops), self.rules) if node.stops else Pattern(unparse(ANYTHING))
+            return automaton_rules(excluding(node.stops), self.rules) if node.stops else Pattern(unparse(ANYTHING))
         special = next((text for text in self.specials if text in node.close), None)
         if special is not None:
-            automaton = _excluding((node.close, *node.excluded))
+            automaton = excluding((node.close, *node.excluded))
         else:
-            automaton = to_automaton(Cat((ANYTHING, literal(node.close))), _MAX_WORD_STATES).shortest()
-            automaton = automaton & _excluding(node.excluded) if node.excluded else automaton
+            automaton = to_automaton(Cat((ANYTHING, literal(node.close))), MAX_WORD_STATES).shortest()
+            automaton = automaton & excluding(node.excluded) if node.excluded else automaton
         if node.not_starting_with:
             automaton -= to_automaton(Cat((Repeat(CharSet(_WHITE)), CharSet(chars(node.not_starting_with)), ANYTHING)))
         body = automaton_rules(automaton, self.rules)
         return body if special is None else Seq((body, Lit(node.close)))
-
-
-def _excluding(words: Iterable[str]) -> Automaton:
-    """The automaton of all texts in which none of these words occurs."""
-    containing = Cat((ANYTHING, Or(tuple(map(literal, words))), ANYTHING))
-    return to_automaton(ANYTHING) - to_automaton(containing, _MAX_WORD_STATES)
-
-
-# --- only rules that a finite text can match ----------------------------------------------------------------------------------
-
-
-def _productive(start: Node, rules: Mapping[str, Node], reason: Unsatisfiable | None) -> tuple[Node, dict[str, Node]]:
-    """The grammar without alternatives that no finite text matches, and without rules that nothing refers to."""
-    users: dict[str, list[str]] = {}
-    for name, node in rules.items():
-        for reference in set(references(node)):
-            users.setdefault(reference, []).append(name)
-    good: set[str] = set()
-    todo = list(rules)
-    while todo:
-        name = todo.pop()
-        if name not in good and _is_productive(rules[name], good):
-            good.add(name)
-            todo += users.get(name, ())
-    if not _is_productive(start, good):
-        reason = reason or Unsatisfiable("#", "$ref", "it requires itself, without end")
-        raise UnsupportedSchema(reason.path, reason.keyword, f"no value fits: {reason.why}")
-    used: dict[str, Node] = {}
-    first = _prune(start, good)
-    todo = references(first)
-    while todo:
-        name = todo.pop()
-        if name not in used:
-            used[name] = _prune(rules[name], good)
-            todo += references(used[name])
-    return first, used
-
-
-def _is_productive(node: Node, good: set[str]) -> bool:
-    match node:
-        case Seq():
-            return all(_is_productive(item, good) for item in node.items)
-        case Alt():
-            return any(_is_productive(item, good) for item in node.items)
-        case Many():
-            return node.least == 0 or _is_productive(node.item, good)
-        case Ref():
-            return node.name in good
-        case _:
-            return True
-
-
-def _prune(node: Node, good: set[str]) -> Node:
-    match node:
-        case Seq():
-            return Seq(tuple(_prune(item, good) for item in node.items))
-        case Alt():
-            return Alt(tuple(_prune(item, good) for item in node.items if _is_productive(item, good)))
-        case Many():
-            return Many(_prune(node.item, good), node.least, node.most) if _is_productive(node.item, good) else Seq(())
-        case _:
-            return node
 
 
 # --- text ---------------------------------------------------------------------------------------------------------------------
@@ -250,7 +199,7 @@ class _GbnfEmitter:
                 if node.regex not in self.trees:
                     self.trees[node.regex] = self.tree(parse(node.regex))
                 return self.trees[node.regex]
-            case JsonValue() | Record() | Until() | FreeText() | UserGrammar():
+            case JsonValue() | Record() | Until() | FreeText() | Closed() | UserGrammar():
                 raise AssertionError(f"{node} has been rewritten")
 
     def literal(self, text: str) -> str:

@@ -12,6 +12,7 @@ from typing import cast
 
 from callsmith.grammar.nodes import (
     Alt,
+    Closed,
     FreeText,
     Grammar,
     JsonValue,
@@ -73,13 +74,15 @@ class _LarkEmitter:
             case Ref():
                 return node.name
             case Pattern():
-                return "/" + re.sub(r"(?<!\\)/", r"\\/", node.regex) + "/"
+                return _between_slashes(node.regex)
             case JsonValue():
                 return self.json(node)
             case Until():
                 return self.until(node)
             case FreeText():
                 return self.add_rule(f": /{ANYTHING}/{self.excluding(node.stops)}", terminal=True)
+            case Closed():
+                return self.closed(node)
             case UserGrammar():
                 return self.add_rule(f": %lark {{\n{node.lark}\n}}", terminal=False)
 
@@ -162,6 +165,14 @@ class _LarkEmitter:
         text = self.add_rule(f": /{ANYTHING}{_escape(close[: special.start()])}/{exclusion}", terminal=True)
         return f"{text} {self.literal(close[special.start() :])}"
 
+    def closed(self, node: Closed) -> str:
+        """One terminal with what closes it: on its own it would take the beginning of that, too."""
+        special = self.special.search(node.close) if self.special else None
+        close = node.close if special is None else node.close[: special.start()]
+        text = self.add_rule(f": {_between_slashes(node.regex)}{self.excluding(node.excluded)}", terminal=True)
+        text = self.add_rule(f": {text} {_quoted(close)}", terminal=True) if close else text
+        return text if special is None else f"{text} {self.literal(node.close[special.start() :])}"
+
     def pieces(self, node: Until) -> str:
         """Text up to a closing tag, in pieces that each repeat one character class: only for those are token masks cheap.
 
@@ -182,6 +193,10 @@ class _LarkEmitter:
         """The condition that none of these texts occurs. One with a special token in it cannot occur anyway."""
         plain = [_escape(text) for text in texts if not (self.special and self.special.search(text))]
         return f" & ~/{ANYTHING}({'|'.join(plain)}){ANYTHING}/" if plain else ""
+
+
+def _between_slashes(regex: str) -> str:
+    return "/" + re.sub(r"(?<!\\)/", r"\\/", regex) + "/"
 
 
 def _not_starting_with(node: Until) -> str:

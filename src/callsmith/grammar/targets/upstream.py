@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from callsmith.core.errors import UsageError
-from callsmith.grammar.nodes import Alt, Grammar, Lit, Many, Node, Seq, Until, items_of
+from callsmith.grammar.nodes import Alt, Closed, Grammar, Lit, Many, Node, Seq, Until, items_of
 from callsmith.grammar.targets.gbnf import to_gbnf
 from callsmith.grammar.targets.lark import to_lark
 
@@ -143,7 +143,7 @@ def _literals(grammar: Grammar) -> Iterator[str]:
     yield from grammar.triggers
     while todo:
         match todo.pop():
-            case Lit(text=text) | Until(close=text):
+            case Lit(text=text) | Until(close=text) | Closed(close=text):
                 yield text
             case node:
                 todo += items_of(node)

@@ -11,7 +11,7 @@ pytest.importorskip("xllamacpp")
 from callsmith.core.errors import UsageError
 from callsmith.core.values import Output
 from callsmith.formats import format_named
-from callsmith.grammar.gbnf_text import gbnf_to_lark, is_gbnf
+from callsmith.grammar.languages.gbnf import gbnf_to_lark, is_gbnf
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import output_grammar
 from tests.grammar.sampling import compiler
