@@ -102,11 +102,15 @@ class FreeText:
 
 @dataclass(frozen=True, slots=True)
 class Closed:
-    """Text that matches a regular expression and in which none of the texts `excluded` occurs, and `close` behind it."""
+    """Text that matches a regular expression and in which none of the texts `excluded` occurs, and `close` behind it.
+
+    `deeper` is the grammar that the expression is a part of, if it is: it refers to itself.
+    """
 
     regex: str
     close: str
     excluded: tuple[str, ...]
+    deeper: "Grammar | None" = None
 
 
 @dataclass(frozen=True, slots=True)

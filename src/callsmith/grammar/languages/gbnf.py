@@ -12,7 +12,7 @@ from typing import Final
 
 from callsmith.core.errors import UsageError
 from callsmith.grammar.languages.reader import GrammarReader, literal_pattern
-from callsmith.grammar.languages.regular import RegularRules
+from callsmith.grammar.languages.regular import to_regex
 from callsmith.grammar.limits import MAX_RULES
 from callsmith.grammar.nodes import Alt, Many, Node, Pattern, Ref, Seq, references
 from callsmith.grammar.patterns.character_sets import ALL, Ranges, complement, union
@@ -31,7 +31,7 @@ def is_gbnf(text: str) -> bool:
 def gbnf_to_lark(text: str) -> str:
     """The Lark grammar of a GBNF text; a UsageError says what is wrong in which line."""
     rules = _GbnfReader(text).read()
-    tree = RegularRules(rules).of("root")
+    tree = to_regex(Ref("root"), rules)
     if tree is not None:
         return f"start: /{portable_text(tree)}/\n" if tree != Cat(()) else 'start: ""\n'
     numbers = {name: f"r{number}" for number, name in enumerate(rules)}

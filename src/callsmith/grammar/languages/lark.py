@@ -14,7 +14,7 @@ from typing import Final
 
 from callsmith.core.errors import UsageError
 from callsmith.grammar.languages.reader import GrammarReader, literal_pattern
-from callsmith.grammar.languages.regular import RegularRules
+from callsmith.grammar.languages.regular import to_regex
 from callsmith.grammar.limits import MAX_RULES, check_pattern
 from callsmith.grammar.nodes import Alt, Many, Node, Pattern, Ref, Seq, references
 from callsmith.grammar.patterns.regex import CharSet, UnsupportedRegex, unparse
@@ -256,10 +256,9 @@ class _LarkReader(GrammarReader):
             for used in references(node):
                 if not _is_terminal(used):
                     raise self.error(f"the terminal {name!r} refers to a rule, {used!r}", self._uses[used])
-        regular = RegularRules({**terminals, "%ignore": ignored})
         patterns: dict[str, Node] = {}
-        for name in (*terminals, *(["%ignore"] if self._ignored else [])):
-            tree = regular.of(name)
+        for name, node in (*terminals.items(), *([("%ignore", ignored)] if self._ignored else [])):
+            tree = None if name in references(node) else to_regex(node, terminals)
             if tree is None:
                 why = "refers to itself, or becomes too large"
                 raise self.error(f"the terminal {name!r} {why}", self._places.get(name, 0))

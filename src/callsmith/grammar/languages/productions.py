@@ -219,7 +219,14 @@ def _put_in(productions: Productions, name: str, done: Sequence[str]) -> list[Wa
 
 def to_rules(productions: Productions) -> dict[str, Node]:
     """The productions as rules of nodes; their symbols are names and terminals."""
-    return {name: Alt(tuple(Seq(tuple(map(_symbol_node, way))) for way in ways)) for name, ways in productions.items()}
+    return {name: _rule_node(name, ways) for name, ways in productions.items()}
+
+
+def _rule_node(name: str, ways: list[Way]) -> Node:
+    is_repetition = ways[:1] == [()] and all(way[-1:] == (name,) and name not in way[:-1] for way in ways[1:])
+    if is_repetition:
+        return Many(Alt(tuple(Seq(tuple(map(_symbol_node, way[:-1]))) for way in ways[1:])))
+    return Alt(tuple(Seq(tuple(map(_symbol_node, way))) for way in ways))
 
 
 def _symbol_node(symbol: Symbol) -> Node:

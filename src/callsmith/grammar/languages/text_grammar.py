@@ -18,7 +18,7 @@ from callsmith.core.schema import add_keyword
 from callsmith.grammar.languages.lark import read_lark
 from callsmith.grammar.languages.productions import ROOT, drop_left_recursion, find_left_recursion, to_productions, to_rules
 from callsmith.grammar.languages.recognizer import Misfit, Recognizer, follow
-from callsmith.grammar.languages.regular import RegularRules
+from callsmith.grammar.languages.regular import to_regex
 from callsmith.grammar.limits import check_pattern
 from callsmith.grammar.nodes import Node, Pattern, Ref
 from callsmith.grammar.patterns.automaton import Automaton, TooLarge, to_automaton
@@ -73,7 +73,7 @@ def _read(syntax: str, definition: str) -> TextGrammar:
             raise UsageError(f"grammar: the expression has what is not supported: {error}", field="grammar") from None
         return TextGrammar(Pattern(unparse(tree)), {}, tree)
     start, rules = read_lark(definition)
-    regex = RegularRules({**rules, ROOT: start}).of(ROOT)
+    regex = to_regex(start, rules)
     if regex is None:
         productions = to_productions(start, rules, by_character=False)
         if find_left_recursion(productions):

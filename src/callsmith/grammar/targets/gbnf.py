@@ -50,6 +50,7 @@ from callsmith.grammar.patterns.regex import (
 from callsmith.grammar.productive import keep_productive
 from callsmith.grammar.rules import Rules, automaton_rules
 from callsmith.grammar.schema.normal_form import NormalSchema
+from callsmith.grammar.targets.gbnf_words import TextsWithoutWords
 from callsmith.grammar.targets.json_nodes import MemberRules, json_nodes
 
 ROOT = "root"
@@ -127,6 +128,8 @@ class _Lowering:
             raise UsageError(f"the expression {node.regex!r} cannot be written as GBNF: {error}") from None
 
     def closed(self, node: Closed) -> Node:
+        if node.deeper is not None:
+            return Seq((TextsWithoutWords(node.deeper, node.excluded, self.rules).node(), Lit(node.close)))
         try:
             automaton = to_automaton(parse(node.regex)) - containing(node.excluded)
         except TooLarge:
