@@ -3,10 +3,9 @@ up to a marker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from typing import Final
 
-from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import Notation
 from callsmith.grammar.languages.regular import unroll
 from callsmith.grammar.languages.text_grammar import TextGrammar
@@ -47,18 +46,21 @@ class Plain:
 def string_spellings(notation: Notation) -> list[Quoted | Plain]:
     """The ways in which a notation has strings."""
     if notation.python:
-        return [_python_spelling(quote) for quote in "'\""]
+        return [Quoted(quote, partial(_python_characters, quote=quote)) for quote in "'\""]
     quote = notation.quotes[0]
-    return [_json_spelling()] if notation.is_json else [Plain(quote, (quote,), quote)]
+    return [Quoted('"', _json_characters)] if notation.is_json else [Plain(quote, (quote,), quote)]
 
 
-def text_nodes(grammar: TextGrammar, spelling: Quoted | Plain, rules: Rules) -> Node:
-    """The texts of a grammar, with what is around a string. Where the grammar needs rules, they are added to `rules`."""
+def text_nodes(grammar: TextGrammar, spelling: Quoted | Plain, rules: Rules) -> Node | None:
+    """The texts of a grammar, with what is around a string; None where they would become too large, as plain text may.
+
+    Where the grammar needs rules, they are added to `rules`.
+    """
     if isinstance(spelling, Plain):
         opener = (Lit(spelling.open),) if spelling.open else ()
         regex = grammar.regex or unroll(grammar.start, grammar.rules)
         if regex is None:
-            raise UsageError("grammar: becomes too large where plain text has no quotes", field="grammar")
+            return None
         deeper = None if grammar.regex else Grammar(grammar.start, grammar.rules)
         return Seq((*opener, Closed(portable_text(regex), spelling.close, spelling.excluded, deeper)))
     quote = literal(spelling.quote)
@@ -90,19 +92,18 @@ def _spelled(node: Node, names: dict[str, str], spell: Callable[[Ranges], Regex]
 # --- characters between quotes ------------------------------------------------------------------------------------------------
 
 
-@cache
-def _json_spelling() -> Quoted:
-    """Strings as JSON has them: escaped is what has to be."""
-    return Quoted('"', cache(lambda ranges: _escaped(ranges, '"', {"\b": "b", "\f": "f"} | _SHORT, "u00")))
+_LETTERS: Final = {"\n": "n", "\r": "r", "\t": "t"}
+_JSON_LETTERS: Final = {"\b": "b", "\f": "f", **_LETTERS}
 
 
 @cache
-def _python_spelling(quote: str) -> Quoted:
-    """Strings as Python has them, in these quotes."""
-    return Quoted(quote, cache(lambda ranges: _escaped(ranges, quote, _SHORT, "x")))
+def _json_characters(ranges: Ranges) -> Regex:
+    return _escaped(ranges, '"', _JSON_LETTERS, "u00")
 
 
-_SHORT: Final = {"\n": "n", "\r": "r", "\t": "t"}
+@cache
+def _python_characters(ranges: Ranges, quote: str) -> Regex:
+    return _escaped(ranges, quote, _LETTERS, "x")
 
 
 def _escaped(ranges: Ranges, quote: str, short: dict[str, str], number: str) -> Regex:

@@ -10,6 +10,7 @@ from callsmith.formats.algebra import JSON, Nested, Notation, Raw, Spelling
 from callsmith.formats.reader.typed import (
     ALL_TYPES,
     JSON_TYPES,
+    STRING,
     TAG_NAME,
     common_types,
     items_of,
@@ -156,8 +157,9 @@ class Values:
                 ways += [Seq((Alt(tuple(map(Lit, texts))), close))] if texts else []
                 continue
             types = common_types(schema.types, union)
-            if TEXT_GRAMMAR in schema and union == types == {"string"}:
-                ways.append(self._held_text(schema, Plain(ending.close, (ending.marker, *ending.others))))
+            plain = Plain(ending.close, (ending.marker, *ending.others))
+            if TEXT_GRAMMAR in schema and union == STRING and (held := self._held_text(schema, plain)):
+                ways.append(held)
                 continue
             if "string" in types:
                 self.rules.add_unenforced(schema, STRING_KEYWORDS)
@@ -195,15 +197,17 @@ class Values:
             return Alt((Seq((text, Lit(after))), Lit(ending.close)))
         return Seq((Until(ending.marker, ending.others, structure, is_distinct), Lit(after)))
 
-    def _held_text(self, schema: NormalSchema, *spellings: Quoted | Plain) -> Node:
-        """A string that its grammar holds, in one of these ways of writing it."""
-        self.rules.add_unenforced(schema, [keyword for keyword in STRING_KEYWORDS if keyword != TEXT_GRAMMAR])
+    def _held_text(self, schema: NormalSchema, *spellings: Quoted | Plain) -> Node | None:
+        """A string that its grammar holds, in one of these ways of writing it; None where that would become too large."""
         try:
             grammar = read_text_grammar(schema[TEXT_GRAMMAR])
-            ways = tuple(text_nodes(grammar, spelling, self.rules) for spelling in spellings)
         except UsageError as error:
             raise UnsupportedSchema(schema.path, TEXT_GRAMMAR, str(error)) from None
-        return self.rules.name(Alt(ways)) if len(ways) > 1 else ways[0]
+        ways = [node for spelling in spellings if (node := text_nodes(grammar, spelling, self.rules))]
+        if not ways:
+            return None
+        self.rules.add_unenforced(schema, [keyword for keyword in STRING_KEYWORDS if keyword != TEXT_GRAMMAR])
+        return self.rules.name(Alt(tuple(ways))) if len(ways) > 1 else ways[0]
 
     # --- nested elements --------------------------------------------------------------------------------------------------
 
@@ -282,8 +286,10 @@ class Values:
 
     def _compile_type(self, spelling: Notation, place: SchemaPlace, kind: str) -> Node:
         match kind:
-            case "string" if TEXT_GRAMMAR in place.schema:
-                return self._held_text(place.schema, *string_spellings(spelling))
+            case "string" if TEXT_GRAMMAR in place.schema and (
+                held := self._held_text(place.schema, *string_spellings(spelling))
+            ):
+                return held
             case "string" if spelling.is_json:
                 return self._json(place._replace(schema=narrow(place.schema, {kind})))
             case "string":

@@ -304,4 +304,4 @@ def samples(format: Format, count: int) -> None:
 @EVERY
 @pytest.mark.sampled
 def test_whatever_the_grammar_lets_through_is_a_text_that_fits(format: Format) -> None:
-    samples(format, tries(12, 60))
+    samples(format, tries(6, 60))

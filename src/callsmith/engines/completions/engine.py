@@ -32,6 +32,7 @@ from callsmith.engines.upstream import BrokeOff, Replica, RetryPolicy, Upstream,
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, Lit
 from callsmith.grammar.relay import Relay
+from callsmith.grammar.targets.gbnf_words import NotInGbnf
 from callsmith.grammar.targets.upstream import GrammarFields
 from callsmith.wire.sse import DONE, FrameReader
 
@@ -233,8 +234,11 @@ class CompletionsEngine:
         return json.dumps(self._constrain(grammar).body, ensure_ascii=False, indent=2)
 
     def _list_unenforced(self, grammar: Grammar) -> Sequence[tuple[str, str]] | None:
-        """What the server does not enforce of a grammar; None if it has refused it, or would."""
-        fields = self._constrain(grammar)
+        """What the server does not enforce of a grammar; None if it has refused it, or would, or it cannot be written for it."""
+        try:
+            fields = self._constrain(grammar)
+        except NotInGbnf:
+            return None
         if self._refused.get(_digest(fields.body)) or _size(fields.body) > _LARGEST:
             return None
         return fields.unenforced

@@ -7,7 +7,7 @@ from callsmith.grammar.languages.productions import ROOT, Productions, nullable_
 from callsmith.grammar.patterns.automaton import Automaton
 from callsmith.grammar.patterns.character_sets import Ranges
 
-_MAX_STEPS: Final = 3_000_000  # about three seconds
+_MAX_STEPS: Final = 300_000  # about a second
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class Recognizer:
 
     def __init__(self, productions: Productions) -> None:
         self._nullable = nullable_names(productions)
+        self._steps = 0
         self._ways = [(name, way) for name, ways in productions.items() for way in ways]
         self._by_name: dict[str, list[int]] = {name: [] for name in productions}
         for number, (name, _) in enumerate(self._ways):
@@ -44,12 +45,11 @@ class Recognizer:
         """Where the text stops being one of the grammar; None if it is one."""
         waiting: list[dict[str, list[tuple[int, int, int]]]] = []  # at each place: those that a rule has to be found for
         items = [(number, 0, 0) for number in self._by_name[ROOT]]
-        steps = 0
+        self._steps = 0
         for at in range(len(text) + 1):
             waiting.append({})
             scanned = self._complete(items, at, waiting)
-            steps += len(items)
-            if steps > _MAX_STEPS:
+            if self._steps > _MAX_STEPS:
                 return Misfit(at, is_unknown=True)
             if at == len(text):
                 break
@@ -68,11 +68,14 @@ class Recognizer:
         scanned: list[tuple[Ranges, tuple[int, int, int]]] = []
 
         def add(item: tuple[int, int, int]) -> None:
+            self._steps += 1
             if item not in seen:
                 seen.add(item)
                 items.append(item)
 
         for item in items:  # grows in the loop
+            if self._steps > _MAX_STEPS:
+                break
             number, dot, begun = item
             name, way = self._ways[number]
             if dot == len(way):

@@ -101,7 +101,8 @@ class RegexParser:
     first_bracket_is_member = False  # whether `[]a]` is a class of `]` and `a`
 
     def __init__(self, text: str) -> None:
-        self.text, self.at = text, 0
+        self.text = text
+        self.at: int = 0
 
     def whole(self) -> Regex:
         tree = self.alternatives()

@@ -50,7 +50,7 @@ from callsmith.grammar.patterns.regex import (
 from callsmith.grammar.productive import keep_productive
 from callsmith.grammar.rules import Rules, automaton_rules
 from callsmith.grammar.schema.normal_form import NormalSchema
-from callsmith.grammar.targets.gbnf_words import TextsWithoutWords
+from callsmith.grammar.targets.gbnf_words import NotInGbnf, TextsWithoutWords
 from callsmith.grammar.targets.json_nodes import MemberRules, json_nodes
 
 ROOT = "root"
@@ -125,7 +125,7 @@ class _Lowering:
                 return node
             return automaton_rules(to_automaton(tree), self.rules)
         except (UnsupportedRegex, TooLarge) as error:
-            raise UsageError(f"the expression {node.regex!r} cannot be written as GBNF: {error}") from None
+            raise NotInGbnf(f"the expression {node.regex!r} cannot be written as GBNF: {error}") from None
 
     def closed(self, node: Closed) -> Node:
         if node.deeper is not None:
@@ -133,9 +133,9 @@ class _Lowering:
         try:
             automaton = to_automaton(parse(node.regex)) - containing(node.excluded)
         except TooLarge:
-            raise UsageError("the expression of a text becomes too large for GBNF") from None
+            raise NotInGbnf("the expression of a text becomes too large for GBNF") from None
         if automaton.is_empty:
-            raise UsageError(f"no text of its grammar can be written here: each would contain {node.excluded[0]!r}")
+            raise NotInGbnf(f"no text of its grammar can be written here: each would contain {node.excluded[0]!r}")
         return Seq((automaton_rules(automaton, self.rules), Lit(node.close)))
 
     def text(self, node: Until | FreeText) -> Node:

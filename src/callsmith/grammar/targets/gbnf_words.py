@@ -14,6 +14,10 @@ from callsmith.grammar.rules import Rules
 _MAX_RULES: Final = 5_000
 
 
+class NotInGbnf(UsageError):
+    """What cannot be written as GBNF, or would become too large: looser schemas can."""
+
+
 class TextsWithoutWords:
     """The texts of productions in which none of some words occurs.
 
@@ -34,7 +38,7 @@ class TextsWithoutWords:
         todo: list[tuple[str, int, int]] = []
         ways = tuple(self._later(ROOT, 0, after, todo) for after in sorted(self._exits[ROOT, 0]))
         if not ways:
-            raise UsageError("no text of the grammar can be written here: each would contain what ends it", field="grammar")
+            raise NotInGbnf("no text of the grammar can be written here: each would contain what ends it", field="grammar")
         while todo:
             self._fill(*todo.pop(), todo)
         return Alt(ways)
@@ -109,5 +113,5 @@ class TextsWithoutWords:
 
     def _reserve(self) -> str:
         if len(self._made) + len(self._names) > _MAX_RULES:
-            raise UsageError("the grammar becomes too large where its text ends at a marker", field="grammar")
+            raise NotInGbnf("the grammar becomes too large where its text ends at a marker", field="grammar")
         return self._rules.reserve("g")
