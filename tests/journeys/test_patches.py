@@ -11,7 +11,7 @@ pytest.importorskip("lark")
 
 from callsmith.core.events import CallReady, Stopped
 from callsmith.core.ports import Model
-from callsmith.core.values import Choice, Message, Request, Sampling
+from callsmith.core.values import Call, Choice, Message, Request, Result, Sampling
 from callsmith.models.opening import open_model
 from tests.grammar.languages.patches import PATCH, custom, fits
 
@@ -25,8 +25,22 @@ ASKED = [
     "In main.c, replace tabs by spaces.",
     "Füge in config.toml eine Zeile port = 80 hinzu.",
 ]
-MOST_TOKENS = 160  # of one answer: what is not closed by then counts for nothing
+SHOWN = [
+    ("Create a.txt with the word one.", "*** Begin Patch\n*** Add File: a.txt\n+one\n*** End Patch"),
+    ("Delete b/c.txt.", "*** Begin Patch\n*** Delete File: b/c.txt\n*** End Patch"),
+    ("Make it two in a.txt.", "*** Begin Patch\n*** Update File: a.txt\n@@\n-one\n+two\n*** End Patch"),
+]
+MOST_TOKENS = 120  # of one answer: what is not closed by then counts for nothing
 AT_A_TIME = 8
+
+
+def conversation(question: str) -> tuple[Message, ...]:
+    """The question behind a few that were answered: a model this small has to see where patches end."""
+    messages: list[Message] = []
+    for number, (asked, patch) in enumerate(SHOWN):
+        call = Call("apply_patch", {"input": patch}, f"call_{number}")
+        messages += [Message.user(asked), Message.assistant("", calls=(call,)), Message.tool(Result(call.id, call.name, "Done."))]
+    return (*messages, Message.user(question))
 
 
 async def write_patch(model: Model, seed: int) -> str | None:
@@ -34,7 +48,7 @@ async def write_patch(model: Model, seed: int) -> str | None:
     chance = random.Random(seed)
     sampling = Sampling(temperature=chance.choice([1.0, 1.3, 1.7]), seed=seed, max_tokens=MOST_TOKENS)
     request = Request(
-        (Message.user(chance.choice(ASKED)),), tools=(TOOL,), choice=Choice("required"), sampling=sampling, parallel=False
+        conversation(chance.choice(ASKED)), tools=(TOOL,), choice=Choice("required"), sampling=sampling, parallel=False
     )
     patch, reason = None, ""
     async for event in model.stream(request):

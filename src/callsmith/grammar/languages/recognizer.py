@@ -1,10 +1,9 @@
-"""Whether a text is one of a grammar: by an automaton where that is a regular expression, by Earley's algorithm otherwise."""
+"""Whether a text is one of a grammar that refers to itself, by Earley's algorithm."""
 
 from dataclasses import dataclass
 from typing import Final
 
 from callsmith.grammar.languages.productions import ROOT, Productions, nullable_names
-from callsmith.grammar.patterns.automaton import Automaton
 from callsmith.grammar.patterns.character_sets import Ranges
 
 _MAX_STEPS: Final = 300_000  # about a second
@@ -16,18 +15,6 @@ class Misfit:
 
     at: int
     is_unknown: bool = False
-
-
-def follow(automaton: Automaton, text: str) -> Misfit | None:
-    """Where the text leaves the automaton; None if it accepts it."""
-    state = 0
-    for at, char in enumerate(text):
-        code = ord(char)
-        following = next((to for low, high, to in automaton.edges[state] if low <= code <= high), None)
-        if following is None:
-            return Misfit(at)
-        state = following
-    return None if state in automaton.final else Misfit(len(text))
 
 
 class Recognizer:

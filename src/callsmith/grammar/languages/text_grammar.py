@@ -17,14 +17,16 @@ from callsmith.core.errors import UsageError
 from callsmith.core.schema import add_keyword
 from callsmith.grammar.languages.lark import read_lark
 from callsmith.grammar.languages.productions import ROOT, drop_left_recursion, find_left_recursion, to_productions, to_rules
-from callsmith.grammar.languages.recognizer import Misfit, Recognizer, follow
-from callsmith.grammar.languages.regular import to_regex
+from callsmith.grammar.languages.recognizer import Misfit, Recognizer
+from callsmith.grammar.languages.regular import to_regex, unroll
 from callsmith.grammar.limits import check_pattern
 from callsmith.grammar.nodes import Node, Pattern, Ref
-from callsmith.grammar.patterns.automaton import Automaton, TooLarge, to_automaton
+from callsmith.grammar.patterns.automaton import Follower, TooLarge
 from callsmith.grammar.patterns.regex import Regex, UnsupportedRegex, unparse
 from callsmith.grammar.patterns.user_regex import parse_user_regex
 from callsmith.grammar.schema.keywords import TEXT_GRAMMAR
+
+_MAX_STEPS = 5_000_000  # a few seconds
 
 
 @dataclass(frozen=True)
@@ -37,12 +39,20 @@ class TextGrammar:
 
     def misfit(self, text: str) -> Misfit | None:
         """Where the text stops being one of the grammar; None if it is one."""
-        return follow(self._automaton, text) if self._automaton else self._recognizer.follow(text)
+        try:
+            at = self._follower.follow(text, _MAX_STEPS) if self._follower else 0
+        except TooLarge:
+            return Misfit(0, is_unknown=True)
+        if at is None:
+            return None
+        return Misfit(at) if self._follower and self.regex is not None else self._recognizer.follow(text)
 
     @cached_property
-    def _automaton(self) -> Automaton | None:
+    def _follower(self) -> Follower | None:
+        """Of all texts, or of those in which no rule is too often in itself: most texts are found by it, and at once."""
+        tree = self.regex or unroll(self.start, self.rules)
         try:
-            return to_automaton(self.regex) if self.regex is not None else None
+            return None if tree is None else Follower(tree)
         except TooLarge:
             return None
 

@@ -81,6 +81,37 @@ def to_automaton(tree: Regex, most: int = MAX_STATES) -> Automaton:
     return _minimize(edges, frozenset(number for states, number in numbers.items() if end in states))
 
 
+class Follower:
+    """Follows texts through an expression that must match the whole of them; the states of its automaton are made on the way."""
+
+    def __init__(self, tree: Regex) -> None:
+        self._builder = _NfaBuilder()
+        start, self._end = self._builder.state(), self._builder.state()
+        self._builder.add(tree, start, self._end)
+        self._first = self._builder.closure([start])
+        self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+
+    def follow(self, text: str, steps: int) -> int | None:
+        """How many characters fit, where the text does not as a whole; None if it does. `TooLarge` if that takes more steps."""
+        states = self._first
+        for at, char in enumerate(text):
+            following = self._known.get((states, char))
+            if following is None:
+                steps -= len(states)
+                if steps < 0:
+                    raise TooLarge
+                code, edges = ord(char), self._builder.edges
+                reached = (to for state in states for low, high, to in edges[state] if low <= code <= high)
+                following = self._builder.closure(reached)
+                if len(self._known) > _MAX_PRODUCT_STATES:
+                    self._known.clear()
+                self._known[states, char] = following
+            if not following:
+                return at
+            states = following
+        return None if self._end in states else len(text)
+
+
 def containing(words: Iterable[str]) -> Automaton:
     """The automaton of all texts in which one of these words occurs."""
     return to_automaton(Cat((ANYTHING, Or(tuple(map(literal, words))), ANYTHING)), MAX_WORD_STATES)
