@@ -22,6 +22,7 @@ from callsmith.formats import format_named
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.grammar.nodes import Grammar
+from callsmith.grammar.targets.lark import to_lark
 from callsmith.models.local import LocalModel
 from callsmith.server.app import create_app
 from callsmith.server.settings import Settings
@@ -30,7 +31,7 @@ from tests.serving import served_apart
 
 pytestmark = pytest.mark.clients
 
-WORD = "zephyr-417"
+WORD, NEW = "zephyr-417", "mistral-235"
 FINAL = "The note has been read."
 
 
@@ -55,6 +56,25 @@ class Reads(Scripted):
             return FINAL
         offered = [call for call in self._calls if f"\n- {call[0]}: " in prompt]
         return calling(offered[0]) if offered else "{}"  # … and what else it asks the model, on the side
+
+
+class Edits(Reads):
+    """Makes its call once; says the final word when its result has come. The grammars that it was given are remembered."""
+
+    def __init__(self, *calls: tuple[str, dict[str, Any]]) -> None:
+        super().__init__(*calls)
+        self.grammars: list[str] = []
+
+    async def generate(
+        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
+    ) -> AsyncGenerator[Piece | Finished, None]:
+        self.grammars += [to_lark(grammar)] if isinstance(grammar, Grammar) else []
+        async with aclosing(super().generate(prompt, sampling, grammar)) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    def _reply(self, prompt: str) -> str:
+        return FINAL if "Success" in prompt else super()._reply(prompt)
 
 
 @contextmanager
@@ -124,6 +144,26 @@ def test_codex_reads_a_file_and_answers(folder: Path) -> None:
         )
     assert FINAL in printed
     assert any(f"The word is {WORD}." in prompt for prompt in engine.prompts)
+
+
+def test_codex_edits_a_file_by_a_patch(folder: Path) -> None:
+    patch = f"*** Begin Patch\n*** Update File: note.txt\n@@\n-The word is {WORD}.\n+The word is {NEW}.\n*** End Patch\n"
+    engine = Edits(("apply_patch", {"input": patch}))
+    with serving(engine) as url:
+        provider = (
+            f'{{name = "here", base_url = "{url}/v1", wire_api = "responses", auth = {{command = "echo", args = ["key"]}}}}'
+        )
+        printed = ran(
+            [
+                *("codex", "exec", "--skip-git-repo-check", "--sandbox", "workspace-write", "-m", "m"),
+                *("-c", f"model_providers.here={provider}", "-c", 'model_provider="here"', f"Make the word in note.txt {NEW}."),
+            ],
+            folder,
+        )
+    assert FINAL in printed
+    assert (folder / "note.txt").read_text() == f"The word is {NEW}.\n"
+    (grammar,) = {grammar for grammar in engine.grammars if "Begin Patch" in grammar}  # Codex's own, by which it was held
+    assert "Begin Patch" in grammar
 
 
 def test_claude_code_finds_the_alias_that_has_claude_in_its_name_and_uses_its_own_names(folder: Path) -> None:

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass, replace
 
-from callsmith.core.schema import check_schema
+from callsmith.core.schema import GRAMMAR, check_schema
 from callsmith.core.values import Output
 from callsmith.formats.algebra import Format, Quotes, Says, nodes_of
 from callsmith.formats.write import literal_text
@@ -11,7 +11,6 @@ from callsmith.grammar.languages.gbnf import gbnf_to_lark, is_gbnf
 from callsmith.grammar.limits import check_lark, check_pattern
 from callsmith.grammar.nodes import JsonValue, Lit, Node, Pattern, Seq, UserGrammar
 from callsmith.grammar.patterns.portable import to_portable
-from callsmith.grammar.schema.keywords import TEXT_GRAMMAR
 from callsmith.grammar.schema.normal_form import UnenforcedKeywords, reachable
 from callsmith.grammar.schema.normalize import normalize_standalone
 
@@ -62,7 +61,7 @@ def _body(output: Output, unenforced: UnenforcedKeywords) -> Node:
     if output.schema is not None:
         check_schema(output.schema, "output.schema")
         normal = normalize_standalone(output.schema, unenforced, with_implied=not output.as_written)
-        unenforced += [(item.path, TEXT_GRAMMAR) for item in reachable(normal, normal) if TEXT_GRAMMAR in item]
+        unenforced += [(item.path, GRAMMAR) for item in reachable(normal, normal) if GRAMMAR in item]
         return JsonValue(normal, as_written=output.as_written)
     if output.choices:
         return Pattern("|".join(map(_literal_pattern, output.choices)))

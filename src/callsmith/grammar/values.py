@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple, cast
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
+from callsmith.core.schema import GRAMMAR
 from callsmith.core.values import Json, Schema
 from callsmith.formats.algebra import JSON, Nested, Notation, Raw, Spelling
 from callsmith.formats.reader.typed import (
@@ -23,7 +24,7 @@ from callsmith.formats.write import spell
 from callsmith.grammar.languages.text_grammar import read_text_grammar
 from callsmith.grammar.nodes import NOTHING, Alt, JsonValue, Lit, Many, Node, Pattern, Record, Ref, Seq, Until
 from callsmith.grammar.rules import Rules
-from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS, STRING_KEYWORDS, TEXT_GRAMMAR
+from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS, STRING_KEYWORDS
 from callsmith.grammar.schema.normal_form import NormalSchema, collect_unenforced, reachable, resolve, standalone, value_types
 from callsmith.grammar.schema.normalize import normalize
 from callsmith.grammar.strings import Plain, Quoted, string_spellings, text_nodes
@@ -158,7 +159,7 @@ class Values:
                 continue
             types = common_types(schema.types, union)
             plain = Plain(ending.close, (ending.marker, *ending.others))
-            if TEXT_GRAMMAR in schema and union == STRING and (held := self._held_text(schema, plain)):
+            if GRAMMAR in schema and union == STRING and (held := self._held_text(schema, plain)):
                 ways.append(held)
                 continue
             if "string" in types:
@@ -200,13 +201,13 @@ class Values:
     def _held_text(self, schema: NormalSchema, *spellings: Quoted | Plain) -> Node | None:
         """A string that its grammar holds, in one of these ways of writing it; None where that would become too large."""
         try:
-            grammar = read_text_grammar(schema[TEXT_GRAMMAR])
+            grammar = read_text_grammar(schema[GRAMMAR])
         except UsageError as error:
-            raise UnsupportedSchema(schema.path, TEXT_GRAMMAR, str(error)) from None
+            raise UnsupportedSchema(schema.path, GRAMMAR, str(error)) from None
         ways = [node for spelling in spellings if (node := text_nodes(grammar, spelling, self.rules))]
         if not ways:
             return None
-        self.rules.add_unenforced(schema, [keyword for keyword in STRING_KEYWORDS if keyword != TEXT_GRAMMAR])
+        self.rules.add_unenforced(schema, [keyword for keyword in STRING_KEYWORDS if keyword != GRAMMAR])
         return self.rules.name(Alt(tuple(ways))) if len(ways) > 1 else ways[0]
 
     # --- nested elements --------------------------------------------------------------------------------------------------
@@ -286,9 +287,7 @@ class Values:
 
     def _compile_type(self, spelling: Notation, place: SchemaPlace, kind: str) -> Node:
         match kind:
-            case "string" if TEXT_GRAMMAR in place.schema and (
-                held := self._held_text(place.schema, *string_spellings(spelling))
-            ):
+            case "string" if GRAMMAR in place.schema and (held := self._held_text(place.schema, *string_spellings(spelling))):
                 return held
             case "string" if spelling.is_json:
                 return self._json(place._replace(schema=narrow(place.schema, {kind})))
@@ -340,7 +339,7 @@ class Values:
 
 def _holds_grammar(place: SchemaPlace) -> bool:
     """Whether a string of the value has a grammar of its own."""
-    return any(TEXT_GRAMMAR in item for item in reachable(place.root, place.schema))
+    return any(GRAMMAR in item for item in reachable(place.root, place.schema))
 
 
 def narrow(schema: NormalSchema, types: Iterable[str]) -> NormalSchema:

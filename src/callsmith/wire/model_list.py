@@ -63,6 +63,7 @@ def _write_model(model: ListedModel, number: int) -> dict[str, Json]:
         "description": info.description or info.name or model.name,
         "supported_reasoning_levels": [],
         "shell_type": "shell_command",
+        "apply_patch_tool_type": "freeform",  # a custom tool, whose text its grammar holds
         "visibility": "list",
         "supported_in_api": True,
         "priority": number,

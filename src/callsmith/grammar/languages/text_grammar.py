@@ -14,7 +14,7 @@ from functools import cached_property, lru_cache
 from typing import Any, cast
 
 from callsmith.core.errors import UsageError
-from callsmith.core.schema import add_keyword
+from callsmith.core.schema import GRAMMAR, add_keyword
 from callsmith.grammar.languages.lark import read_lark
 from callsmith.grammar.languages.productions import ROOT, drop_left_recursion, find_left_recursion, to_productions, to_rules
 from callsmith.grammar.languages.recognizer import Misfit, Recognizer
@@ -24,7 +24,6 @@ from callsmith.grammar.nodes import Node, Pattern, Ref
 from callsmith.grammar.patterns.automaton import Follower, TooLarge
 from callsmith.grammar.patterns.regex import Regex, UnsupportedRegex, unparse
 from callsmith.grammar.patterns.user_regex import parse_user_regex
-from callsmith.grammar.schema.keywords import TEXT_GRAMMAR
 
 _MAX_STEPS = 5_000_000  # a few seconds
 
@@ -112,4 +111,4 @@ class _GrammarKeyword:
         raise ValueError(f"the text does not fit its grammar: {where}")
 
 
-add_keyword(TEXT_GRAMMAR, _GrammarKeyword)
+add_keyword(GRAMMAR, _GrammarKeyword)

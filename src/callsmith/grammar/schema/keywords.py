@@ -1,8 +1,9 @@
 """The keywords of JSON Schema, grouped by what they apply to."""
 
+from callsmith.core.schema import GRAMMAR
+
 NUMBER_KEYWORDS = ("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf")
-TEXT_GRAMMAR = "x-grammar"  # of our own: a grammar, as custom tools have one for their text
-STRING_KEYWORDS = ("minLength", "maxLength", "pattern", "format", TEXT_GRAMMAR)
+STRING_KEYWORDS = ("minLength", "maxLength", "pattern", "format", GRAMMAR)
 ARRAY_KEYWORDS = frozenset(
     {
         "items", "prefixItems", "additionalItems", "minItems", "maxItems", "uniqueItems", "contains", "minContains",

@@ -6,10 +6,10 @@ from fractions import Fraction
 from math import ceil, floor, lcm
 from typing import Any
 
+from callsmith.core.schema import GRAMMAR
 from callsmith.grammar.patterns.portable import to_portable
 from callsmith.grammar.patterns.regex import UnsupportedRegex, match_whole_text, parse, portable_text
 from callsmith.grammar.patterns.string_formats import FORMATS
-from callsmith.grammar.schema.keywords import TEXT_GRAMMAR
 from callsmith.grammar.schema.normal_form import SchemaPart, UnenforcedKeywords, Unsatisfiable, strictest_bound, with_keyword
 
 # Beyond these limits the arithmetic of a grammar engine is inexact, or it refuses the schema.
@@ -108,10 +108,10 @@ def string_keywords(parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords)
             keywords["format"] = name
         elif name not in STORAGE_FORMATS:
             unenforced.append((part.path, "format"))
-    grammars = with_keyword(parts, TEXT_GRAMMAR)
+    grammars = with_keyword(parts, GRAMMAR)
     if grammars:
-        keywords[TEXT_GRAMMAR] = grammars[0].raw[TEXT_GRAMMAR]
-        unenforced += [(part.path, TEXT_GRAMMAR) for part in grammars[1:]]
+        keywords[GRAMMAR] = grammars[0].raw[GRAMMAR]
+        unenforced += [(part.path, GRAMMAR) for part in grammars[1:]]
     return keywords
 
 

@@ -17,12 +17,12 @@ from dataclasses import replace
 from itertools import islice
 from typing import Any, Final, cast
 
+from callsmith.core.schema import GRAMMAR
 from callsmith.core.values import Schema
 from callsmith.grammar.nodes import Alt, JsonValue, Lit, Node, Pattern, Record, Seq
 from callsmith.grammar.patterns.character_sets import MAX_CODE_POINT, Ranges, chars, intersection
 from callsmith.grammar.patterns.regex import CharSet, UnsupportedRegex, literal, parse, unparse
 from callsmith.grammar.patterns.string_formats import FORMATS
-from callsmith.grammar.schema.keywords import TEXT_GRAMMAR
 from callsmith.grammar.schema.normal_form import NormalSchema, reachable, resolve, standalone
 from callsmith.grammar.values import item_nodes
 
@@ -45,7 +45,7 @@ _CONTROL: Ranges = ((0, 0x1F),)
 
 def for_llguidance(schema: Schema) -> dict[str, Any]:
     """The schema, rewritten for llguidance."""
-    copy: dict[str, Any] = {keyword: value for keyword, value in schema.items() if keyword != TEXT_GRAMMAR}
+    copy: dict[str, Any] = {keyword: value for keyword, value in schema.items() if keyword != GRAMMAR}
     for keyword in SCHEMA_MAPS:
         if keyword in copy:
             copy[keyword] = {name: _inner(inner) for name, inner in copy[keyword].items()}
