@@ -8,7 +8,7 @@ import pytest
 pytest.importorskip("aiohttp")
 
 from callsmith.core.events import CallArguments, CallStarted, Report
-from callsmith.core.values import Call, Choice, Message, Output, Sampling
+from callsmith.core.values import Call, Choice, Message, Output, Sampling, Tool
 from callsmith.wire.upstream.quirks import Quirks
 from tests.models.remote.scripted import (
     ASK,
@@ -158,6 +158,19 @@ async def test_a_call_with_invalid_arguments_is_asked_for_again() -> None:
     assert again["tool_choice"] == {"type": "function", "function": {"name": "weather"}}
     assert "invalid_arguments" in again["messages"][-1]["content"]
     assert sum(isinstance(event, CallStarted) for event in events) == 1
+
+
+async def test_a_text_that_does_not_fit_its_grammar_is_asked_for_again() -> None:
+    grammar = {"syntax": "lark", "definition": 'start: NUMBER ("+" NUMBER)*\nNUMBER: /[0-9]+/'}
+    text = {"type": "string", "x-grammar": grammar}
+    schema = {"type": "object", "properties": {"input": text}, "required": ["input"], "additionalProperties": False}
+    tool = Tool("sum", "", schema, strict=True, kind="custom")
+    wrong = chat(call_delta("sum", '{"input": "one and two"}'), finish="tool_calls")
+    async with scripted(wrong, chat(call_delta("sum", '{"input": "1+2"}', "call_9"), finish="tool_calls")) as server:
+        events = await answer(remote(server), tools=(tool,))
+    assert [call.arguments for call in made_calls(events)] == [{"input": "1+2"}]
+    assert end_of(events).report.retries == 1
+    assert "does not fit its grammar: at character 0, 'one and two'" in server.asked[1]["messages"][-1]["content"]
 
 
 @pytest.mark.req("R144")

@@ -25,6 +25,13 @@ def test_a_required_call_is_held_by_the_servers_own_field(server: str) -> None:
     assert "look" in str(fields(server=server))
 
 
+@pytest.mark.parametrize("server", ["vllm", "sglang", "llama-server"])
+def test_the_text_of_a_custom_tool_is_held_by_its_own_grammar(server: str) -> None:
+    grammar = {"syntax": "lark", "definition": 'start: "<<" start ">>" | "word"'}
+    text = {"type": "string", "x-grammar": grammar}
+    assert "word" in str(fields(server=server, tools=(Tool("f", "", {"type": "object", "properties": {"input": text}}),)))
+
+
 @pytest.mark.parametrize(("mode", "server"), [("auto", "vllm"), ("none", "vllm"), ("required", "")])
 def test_where_nothing_is_required_or_no_grammar_is_taken_there_are_no_fields(mode: str, server: str) -> None:
     assert fields(mode, server) == {}
