@@ -1,4 +1,4 @@
-"""Custom tools with grammars, with OpenAI's own client: what is wrong with one is said with its line, and a model is held by it."""
+"""Custom tools with grammars, with OpenAI's own client: what is wrong is said with its line, and a model is held by them."""
 
 from typing import Any
 
