@@ -2,11 +2,14 @@
 
 import hashlib
 import random
+import shutil
+import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from callsmith.core.errors import Rejected, Unavailable, UsageError
+from callsmith.core.errors import MissingExtra, Rejected, Unavailable, UsageError
 from callsmith.engines.cache_folder import hub_cache_folder
 from callsmith.models.weights import fetch as weights
 from callsmith.models.weights import hub
@@ -238,3 +241,26 @@ def test_a_file_that_is_no_gguf_is_told(hub_server: FakeHub):
     hub_server.add("org/repo", {"m-Q4_0.gguf": b"<html>"})
     with pytest.raises(Unavailable, match="is not a GGUF file"):
         weights.fetch("org/repo")
+
+
+def test_without_the_client_of_the_hub_the_part_to_install_is_named(home: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "huggingface_hub", None)
+    with pytest.raises(MissingExtra, match=r"pip install 'callsmith\[llama\]'"):
+        weights.fetch("hf:org/repo")
+    with pytest.raises(Unavailable, match="has not been fetched"):
+        weights.locate("hf:org/repo")
+
+
+def test_a_cache_that_cannot_be_written_or_is_full_says_where_another_is_named(
+    hub_server: FakeHub, monkeypatch: pytest.MonkeyPatch
+):
+    hub_server.add("org/repo", {"m-Q4_0.gguf": LARGE})
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: SimpleNamespace(free=100))
+    with pytest.raises(Unavailable, match="are needed") as caught:
+        weights.fetch("org/repo")
+    assert "HF_HUB_CACHE" in caught.value.hint
+    shutil.rmtree(hub_cache_folder())
+    hub_cache_folder().write_text("a file stands where the folder should")
+    with pytest.raises(Unavailable, match="could not write") as caught:
+        weights.fetch("org/repo")
+    assert "HF_HUB_CACHE" in caught.value.hint
