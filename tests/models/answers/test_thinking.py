@@ -4,14 +4,16 @@ import random
 from collections.abc import AsyncGenerator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Any
 
 import pytest
 
+from callsmith.core.errors import GrammarRefused, QueueFull, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool, Usage
 from callsmith.engines.port import EngineInfo, Finished, Piece
 from callsmith.engines.scripted import RecordedRequest
-from callsmith.formats import formats
+from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format, Thinks, is_strong, nodes_of
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.formats.prompt.template import CHATML, Template
@@ -256,3 +258,80 @@ async def test_a_thought_is_closed_wherever_the_budget_ends_and_nothing_else_cha
         except AssertionError as error:
             raise AssertionError(f"{number}: {error}\n{case}\nbudget {budget} {choice}") from error
     assert closed
+
+
+HERMES = format_named("hermes")
+ASK = Request((Message.user("Weather?"),), TOOLS)
+CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n</tool_call>'
+
+
+def thinking(thought: str, rest: str, **engine: Any) -> tuple[LocalModel, Writing]:
+    """A model that thinks a word a token, in a thought that its template opens."""
+    words = [Piece(f"{word} ") for word in thought.split()]
+    writing = Writing([*words, Piece("</think>"), Piece(rest)], [Piece(rest)], **engine)
+    return LocalModel(writing, HERMES, opening("<think>\n"), Traits(thinks=True)), writing
+
+
+async def test_the_budget_is_counted_in_tokens_and_the_answer_is_asked_for_with_what_is_left() -> None:
+    model, engine = thinking("one two three four five", CALL)
+    answer = await read(model, replace(ASK, thinking_budget=3, sampling=Sampling(max_tokens=100)))
+    assert (answer.thought, answer.calls) == ("one two three", (("get_weather", {"city": "Bonn"}),))
+    closing = await engine.count("\n</think>\n\n")
+    assert engine.asked[1].sampling.max_tokens == 100 - 3 - closing
+    assert answer.stopped.usage.completion == 3 + closing + 1
+    assert answer.stopped.usage.prompt == await engine.count(engine.asked[0].prompt.text)
+
+
+async def test_a_required_call_is_held_by_a_grammar_behind_the_thought() -> None:
+    model, engine = thinking("one two three", CALL)
+    answer = await read(model, replace(ASK, thinking_budget=1, choice=Choice("required")))
+    assert answer.calls and engine.asked[1].grammar is not None and engine.asked[1].grammar != engine.asked[0].grammar
+
+
+async def test_a_thought_that_leaves_no_room_for_an_answer_is_not_closed() -> None:
+    model, engine = thinking("one two three four five", "So.")
+    answer = await read(model, replace(ASK, thinking_budget=3, sampling=Sampling(max_tokens=5)))
+    assert len(engine.asked) == 1 and answer.stopped.reason == "length"
+    model, engine = thinking("one two three four five", "So.", context=1)
+    assert (await read(model, replace(ASK, thinking_budget=3))).text == "So." and len(engine.asked) == 1
+
+
+@pytest.mark.parametrize("error", [QueueFull(4), GrammarRefused("too large", status=400)], ids=["queue", "grammar"])
+async def test_whoever_has_no_place_in_the_queue_waits_for_one(error: Exception) -> None:
+    model, engine = thinking("one two three four five", "So.", errors=[error])
+    assert (await read(model, replace(ASK, thinking_budget=3))).text == "So."
+    assert len(engine.asked) == 2 and not engine.errors
+
+
+async def test_no_budget_at_all_closes_what_the_template_has_opened() -> None:
+    for wish in ({"thinking": False}, {"thinking_budget": 0}):
+        engine = Writing([Piece("So.")], [])
+        model = LocalModel(engine, HERMES, opening("<think>\n"), Traits(thinks=True))
+        answer = await read(model, replace(ASK, **wish))
+        assert (answer.thought, answer.text) == ("", "So.")
+        assert engine.asked[0].prompt.text.endswith("<think>\n\n</think>\n\n")
+
+
+async def test_a_template_that_knows_efforts_is_told_and_one_that_refuses_is_not() -> None:
+    told = CHATML + "{%- if reasoning_effort %}{{ 'Reasoning: ' + reasoning_effort }}{%- endif %}"
+    strict = CHATML + "{%- if reasoning_effort not in [undefined, 'high'] %}{{ raise_exception('no such effort') }}{%- endif %}"
+    for source, effort, expected in ((told, "minimal", "Reasoning: low"), (strict, "low", "assistant\n")):
+        engine = Writing([Piece("So.")], [])
+        assert (await read(LocalModel(engine, HERMES, Template(source)), replace(ASK, effort=effort))).text == "So."
+        assert engine.asked[0].prompt.text.rstrip("\n").endswith(expected.rstrip("\n"))
+
+
+def test_a_budget_below_nothing_is_refused() -> None:
+    with pytest.raises(UsageError, match="thinking_budget"):
+        replace(ASK, thinking_budget=-1)
+
+
+@pytest.mark.model
+@pytest.mark.weights
+async def test_real_weights_go_on_behind_a_closed_thought_from_what_is_cached(shallow: LocalModel) -> None:
+    model = LocalModel(shallow.engine, HERMES, opening("<think>\n"), Traits(thinks=True))
+    request = replace(ASK, choice=Choice("required"), thinking_budget=8, sampling=Sampling(temperature=0.0, max_tokens=120))
+    answer = await read(model, request)
+    assert answer.thought and await shallow.engine.count(answer.thought) <= 8
+    assert answer.calls and answer.calls[0][0] in ("get_weather", "get_time") and not answer.unreadable
+    assert 0 < answer.stopped.usage.reasoning <= 8 < answer.stopped.usage.completion <= 120
