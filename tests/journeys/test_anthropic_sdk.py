@@ -114,7 +114,7 @@ async def test_the_streaming_helper_puts_together_what_the_whole_answer_says(nam
 
 async def test_text_and_thoughts_are_blocks_of_their_own_and_are_welcome_when_they_come_back() -> None:
     engine, client = scripted_client("<think>\nHow polite.\n</think>\n\nHello 東京 🐈!")
-    for message in await both(client, thinking={"type": "enabled", "budget_tokens": 1024}):
+    for message in await both(client, max_tokens=2000, thinking={"type": "enabled", "budget_tokens": 1024}):
         assert blocks_of(message) == [("How polite.", SIGNATURE), "Hello 東京 🐈!"]
         assert message.stop_reason == "end_turn"
         again = [*HI, {"role": "assistant", "content": message.content}, {"role": "user", "content": "and?"}]
