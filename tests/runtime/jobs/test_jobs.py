@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -10,12 +11,13 @@ from callsmith.core.approval import Approved
 from callsmith.core.capability.authority import Authority
 from callsmith.core.events import ToolFinished, ToolProgress
 from callsmith.core.ports import Context
-from callsmith.core.values import Call, Choice, Message, Result
+from callsmith.core.values import Call, Choice, Message, Result, Tool
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.runtime.execute import Limits
 from callsmith.runtime.jobs.background import JOB_ID, BackgroundTools, calls_for_results
 from callsmith.runtime.jobs.job import Job, JobLimits, MemoryJobs
 from callsmith.runtime.jobs.jobs import Jobs
+from callsmith.runtime.nesting import nested_context
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.wrap import Confirmed
 from tests.fakes import FakeModel, StrictFakeModel, calls, everything, finished, says
@@ -322,3 +324,91 @@ async def test_a_required_call_is_still_required_after_the_result_of_a_job():
     events = [event async for event in conversation.stream("Look.")]
     assert [event.result.name for event in events if isinstance(event, ToolFinished)] == ["job_result", "look"]
     assert [request.choice.mode for request in model.asked] == ["required", "auto", "required", "auto"]
+
+
+class Elsewhere:
+    """A toolset whose work goes on outside of the program: it is found again by what was noted."""
+
+    def __init__(self) -> None:
+        self.begun, self.found, self.stopped = 0, list[str](), 0
+        self.over = asyncio.Event()
+
+    async def tools(self) -> list[Tool]:
+        return [Tool("build", side_effects=True, background=True)]
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[Result]:
+        await context.starting()
+        assert context.checkpoint is not None
+        if context.checkpoint.value:
+            self.found.append(context.checkpoint.value)
+        else:
+            self.begun += 1
+            await context.checkpoint.save("build 7")
+        try:
+            await self.over.wait()
+        except asyncio.CancelledError:
+            self.stopped += not context.checkpoint.is_left()
+            raise
+        yield Result(call.id, call.name, "built")
+
+
+@virtual_time
+async def test_work_that_goes_on_elsewhere_is_found_again_however_often_and_not_begun_anew():
+    storage, work = MemoryJobs(), Elsewhere()
+    jobs = Jobs(storage)
+    await everything(FakeModel(calls(Call("build", {}, "c1")), says("…")), BackgroundTools(work, jobs))
+    for _ in range(5):
+        await jobs.close()
+        (left,) = await jobs.list()
+        assert (left.status, left.checkpoint, left.repeatable) == ("running", "build 7", False)
+        jobs = Jobs(storage)
+        await jobs.take_over("", work)
+        await asyncio.sleep(1)
+    work.over.set()
+    ended = [item async for item in jobs.follow(left)][-1]
+    assert isinstance(ended, Job) and ended.result is not None
+    assert (ended.status, ended.result.text) == ("done", "built")
+    assert (work.begun, work.found, work.stopped) == (1, ["build 7"] * 5, 0)
+
+
+@virtual_time
+async def test_work_that_ended_elsewhere_while_nobody_looked_is_found_after_its_time_too():
+    storage, work = MemoryJobs(), Elsewhere()
+    jobs = Jobs(storage)
+    await everything(FakeModel(calls(Call("build", {}, "c1")), says("…")), BackgroundTools(work, jobs))
+    await jobs.close()
+    (left,) = await jobs.list()
+    await storage.write(replace(left, created=left.created - 10**6, attempts=2))
+    work.over.set()
+    later = Jobs(storage)
+    await later.take_over("", work)
+    await asyncio.sleep(1)
+    assert [job.status for job in await later.list()] == ["done"]
+
+
+@virtual_time
+async def test_work_elsewhere_is_stopped_with_its_job_and_given_up_after_its_time():
+    work, jobs = Elsewhere(), Jobs(limits=JobLimits(seconds=10))
+    await everything(FakeModel(calls(Call("build", {}, "c1")), says("…")), BackgroundTools(work, jobs))
+    (job,) = await jobs.list()
+    after = await jobs.cancel(job)
+    assert after is not None and (after.status, work.stopped) == ("cancelled", 1)
+    await everything(FakeModel(calls(Call("build", {}, "c2")), says("…")), BackgroundTools(work, jobs))
+    await asyncio.sleep(11)
+    assert ([job.status for job in await jobs.list()], work.stopped) == (["cancelled", "failed"], 2)
+
+
+@virtual_time
+async def test_what_a_nested_run_notes_is_not_the_outer_calls():
+    seen: list[object] = []
+
+    async def look(call: Call, context: Context) -> AsyncIterator[Result]:
+        await context.starting()
+        seen.append(context.checkpoint)
+        seen.append(nested_context(context, 6).checkpoint)
+        yield Result(call.id, call.name, "seen")
+
+    work, jobs = Elsewhere(), Jobs()
+    work.call = look  # type: ignore[method-assign]
+    await everything(FakeModel(calls(Call("build", {}, "c1")), says("…")), BackgroundTools(work, jobs))
+    assert seen[0] is not None and seen[1] is None

@@ -2,10 +2,12 @@
 
 import json
 import re
+import sqlite3
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 
 import httpx2
@@ -133,7 +135,7 @@ def test_a_host_that_is_killed_finds_the_tasks_of_its_servers_again(folder: Path
     assert result["code"] == "accepted"
     id = re.search(r"job_\w+", result["content"])[0]  # type: ignore[index]
     wait_for(lambda: begun(folder) == ["tart"])
-    time.sleep(0.5)  # that the task is noted
+    wait_for(lambda: noted_tasks(folder / "store.sqlite") == 1)
     process.kill()
     process.wait()
     _, host = serve()
@@ -143,6 +145,13 @@ def test_a_host_that_is_killed_finds_the_tasks_of_its_servers_again(folder: Path
     job = httpx2.get(f"{host}/v1/jobs/{id}").json()
     assert (job["status"], job["result"]["content"]) == ("done", "tart is ready")
     assert begun(folder) == ["tart"]  # once
+
+
+def noted_tasks(store: Path) -> int:
+    """How many jobs in the store know their task."""
+    with closing(sqlite3.connect(store)) as database:
+        jobs = database.execute("SELECT data FROM documents WHERE id LIKE 'job_%' AND kind LIKE 'job%'").fetchall()
+    return sum(bool(json.loads(data).get("checkpoint")) for (data,) in jobs)
 
 
 def wait_for(condition: Callable[[], bool], seconds: float = 30) -> None:

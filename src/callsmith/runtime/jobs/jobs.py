@@ -24,6 +24,7 @@ ACCEPTED = "accepted"  # the code of the result that a call gets which goes on i
 _MOST_ATTEMPTS = 3  # at a job whose process is stopped again and again
 _BY_CODE: dict[str, JobStatus] = {"cancelled": "cancelled", "interrupted": "interrupted"}
 _GRACE = 2.0  # seconds a job may take to stop
+_FOUND_SECONDS = 60.0  # for work that went on elsewhere and is found again when its time is over: it may have ended well
 _NOBODY_TO_ASK = "it needs a person's approval in the middle of its work, and in the background nobody can be asked"
 _UNREAD = 1_000  # progress that a follower has not taken yet, from which on it is dropped
 
@@ -170,7 +171,8 @@ class Jobs:
             now = await self.storage.get(job.subject, job.id) if is_ours else None
             if now is None or now.status != "running":
                 return
-            is_worn_out = now.attempts >= _MOST_ATTEMPTS and not now.checkpoint  # what goes on elsewhere is not repeated
+            # What goes on elsewhere is not repeated, and looked for until its time is over.
+            is_worn_out = now.attempts >= _MOST_ATTEMPTS and not (now.checkpoint and self._seconds_left(now))
             if toolset is None or not now.survives or is_worn_out:
                 await self._end(now, _interrupt(now))
                 return
@@ -226,7 +228,8 @@ class Jobs:
             await work.context.starting()
             if not work.has_started.done():
                 await self._enter(work)
-                limit.reschedule(asyncio.get_running_loop().time() + self._seconds_left(work.job))
+                least = _FOUND_SECONDS if work.job.checkpoint else 0.0
+                limit.reschedule(asyncio.get_running_loop().time() + max(least, self._seconds_left(work.job)))
 
         async def save(value: str) -> None:
             with suppress(JobChanged, StoreUnavailable):  # it was ended elsewhere, or does not survive a restart
