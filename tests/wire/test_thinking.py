@@ -145,6 +145,7 @@ def test_other_servers_are_asked_in_their_own_words():
         "thinking": {"type": "adaptive"},
         "output_config": {"effort": "medium"},
     }
+    assert sent("anthropic", Quirks(), thinking=True, thinking_budget=9000)[0] == {"thinking": {"type": "adaptive"}}
     vendor = replace(none, history="signed")
     assert sent("responses", vendor, thinking=True)[0] == {"reasoning": {"effort": "medium", "summary": "auto"}}
     assert sent("responses", vendor, thinking=True, effort="high")[0] == {"reasoning": {"effort": "high", "summary": "auto"}}

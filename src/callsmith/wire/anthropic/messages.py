@@ -232,7 +232,12 @@ def _write_thinking(request: Request, thoughts: bool) -> Json:
     if not request.thinking:
         return {"type": "disabled"}
     budget, display = request.thinking_budget, {} if thoughts else {"display": "omitted"}
-    return {"type": "adaptive", **display} if budget is None else {"type": "enabled", "budget_tokens": budget, **display}
+    most = request.sampling.max_tokens or DEFAULT_MAX_TOKENS  # a budget that is not below it means nothing, and is refused
+    return (
+        {"type": "adaptive", **display}
+        if budget is None or budget >= most
+        else {"type": "enabled", "budget_tokens": budget, **display}
+    )
 
 
 def _write_config(request: Request) -> Json:

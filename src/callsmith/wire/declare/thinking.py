@@ -84,7 +84,7 @@ class ThinkingFields(BudgetFields):
 
     def read_thinking(self, effort: str | None = None) -> Thinking:
         """How much the model is to reason, where the request says; an effort that comes first decides whether."""
-        options = self.chat_template_kwargs or Fields({})
+        options = self.chat_template_kwargs or Fields.of({}, self.at("chat_template_kwargs"))
         enabled, thinking = options.flag("enable_thinking"), options.flag("thinking")
         budget = self.read_budget()
         if budget is None and options.get("thinking_budget") is not None:
