@@ -2,6 +2,7 @@
 
 import json
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
@@ -119,8 +120,10 @@ async def test_a_server_that_is_killed_takes_its_tasks_up_again(folder: Path, st
     )
 
 
-@pytest.mark.parametrize("protocol", ["legacy", "auto"])
-def test_a_host_that_is_killed_finds_the_tasks_of_its_servers_again(folder: Path, start: Starting, protocol: str):
+@pytest.mark.parametrize(("protocol", "stop"), [("legacy", signal.SIGKILL), ("auto", signal.SIGKILL), ("auto", signal.SIGTERM)])
+def test_a_host_that_is_stopped_finds_the_tasks_of_its_servers_again(
+    folder: Path, start: Starting, protocol: str, stop: signal.Signals
+):
     _, url = offer(start)
     servers = {"bakery": {"url": url, "protocol": protocol}}
     (folder / "mcp.json").write_text(json.dumps({"mcpServers": servers}), "utf-8")
@@ -136,7 +139,7 @@ def test_a_host_that_is_killed_finds_the_tasks_of_its_servers_again(folder: Path
     id = re.search(r"job_\w+", result["content"])[0]  # type: ignore[index]
     wait_for(lambda: begun(folder) == ["tart"])
     wait_for(lambda: noted_tasks(folder / "store.sqlite") == 1)
-    process.kill()
+    process.send_signal(stop)
     process.wait()
     _, host = serve()
     assert httpx2.get(f"{host}/v1/jobs/{id}").json()["status"] == "running"
