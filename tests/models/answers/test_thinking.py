@@ -328,10 +328,23 @@ def test_a_budget_below_nothing_is_refused() -> None:
 
 @pytest.mark.model
 @pytest.mark.weights
-async def test_real_weights_go_on_behind_a_closed_thought_from_what_is_cached(shallow: LocalModel) -> None:
-    model = LocalModel(shallow.engine, HERMES, opening("<think>\n"), Traits(thinks=True))
+async def test_real_weights_go_on_behind_a_closed_thought_from_what_is_cached(
+    shallow: LocalModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine, ends = shallow.engine, list[Usage]()
+
+    async def generate(*asked: Any) -> AsyncGenerator[Piece | Finished, None]:
+        async for piece in type(engine).generate(engine, *asked):
+            if isinstance(piece, Finished):
+                ends.append(piece.usage)
+            yield piece
+
+    monkeypatch.setattr(engine, "generate", generate)
+    model = LocalModel(engine, HERMES, opening("<think>\n"), Traits(thinks=True))
     request = replace(ASK, choice=Choice("required"), thinking_budget=8, sampling=Sampling(temperature=0.0, max_tokens=120))
     answer = await read(model, request)
-    assert answer.thought and await shallow.engine.count(answer.thought) <= 8
+    assert answer.thought and await engine.count(answer.thought) <= 8
     assert answer.calls and answer.calls[0][0] in ("get_weather", "get_time") and not answer.unreadable
     assert 0 < answer.stopped.usage.reasoning <= 8 < answer.stopped.usage.completion <= 120
+    (behind,) = ends  # the first generation is given up at the budget
+    assert behind.prompt - behind.cached <= 16, "what was read and thought before is not read again"
