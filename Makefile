@@ -136,7 +136,7 @@ $(CREWAI)/.installed: $(CREWAI_LOCK) pyproject.toml
 	$(CREWAI)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
-test-agents: $(STAMP) ## let the coding agents that are installed (codex, claude) read a file
+test-agents: $(STAMP) ## let the coding agents that are installed (codex, claude, opencode) edit files and run commands
 	$(PYTEST) -m clients tests/clients/test_coding_agents.py -rs $(ARGS)
 
 test-node: $(STAMP) $(NODE)/.package-lock.json ## drive the server with the JavaScript SDKs

@@ -1,14 +1,15 @@
-"""Coding agents run without a screen against the server: they read a file through their own tool and say what the model says.
+"""Coding agents run without a screen against the server: they read, search and change files and run commands by their own tools.
 
 Each has only our address, an empty home and an empty folder with one file. Skipped where it is not installed:
-`npm install -g @openai/codex @anthropic-ai/claude-code`.
+`npm install -g @openai/codex @anthropic-ai/claude-code opencode-ai`. Beside an old Node, npm takes an old Claude Code unless its version is named.
 """
 
 import json
 import os
+import re
 import shutil
 import subprocess
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Iterator, Sequence
 from contextlib import aclosing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -42,11 +43,13 @@ class Reads(Scripted):
         super().__init__([], chunk=5)
         self._calls = calls
         self.prompts: list[str] = []
+        self.grammars: list[Grammar] = []
 
     async def generate(
         self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
     ) -> AsyncGenerator[Piece | Finished, None]:
         self.prompts.append(prompt.text)
+        self.grammars += [grammar] if isinstance(grammar, Grammar) else []
         async with aclosing(Scripted([self._reply(prompt.text)], chunk=5).generate(prompt, sampling, grammar)) as pieces:
             async for piece in pieces:
                 yield piece
@@ -58,23 +61,19 @@ class Reads(Scripted):
         return calling(offered[0]) if offered else "{}"  # … and what else it asks the model, on the side
 
 
-class Edits(Reads):
-    """Makes its call once; says the final word when its result has come. The grammars that it was given are remembered."""
+class Works(Reads):
+    """Makes one call of each step in turn, when the results of the steps before are in the prompt; then says the final word."""
 
-    def __init__(self, *calls: tuple[str, dict[str, Any]]) -> None:
-        super().__init__(*calls)
-        self.grammars: list[str] = []
-
-    async def generate(
-        self, prompt: Prompt, sampling: Sampling, grammar: Grammar | None = None
-    ) -> AsyncGenerator[Piece | Finished, None]:
-        self.grammars += [to_lark(grammar)] if isinstance(grammar, Grammar) else []
-        async with aclosing(super().generate(prompt, sampling, grammar)) as pieces:
-            async for piece in pieces:
-                yield piece
+    def __init__(self, *steps: Sequence[tuple[str, dict[str, Any]]]) -> None:
+        super().__init__()
+        self._steps = steps
 
     def _reply(self, prompt: str) -> str:
-        return FINAL if "Success" in prompt else super()._reply(prompt)
+        done = prompt.count("<tool_response>")
+        if done == len(self._steps):
+            return FINAL
+        offered = [call for call in self._steps[done] if f"\n- {call[0]}: " in prompt]
+        return calling(offered[0]) if offered else "{}"
 
 
 @contextmanager
@@ -111,6 +110,16 @@ def ran(command: list[str], folder: Path, **settings: str) -> str:
     return done.stdout
 
 
+def has_worked(folder: Path, engine: Works) -> None:
+    """The file is changed, the command has run, and the model was shown what both search and command have printed."""
+    assert (folder / "note.txt").read_text() == f"The word is {NEW}.\n"
+    assert (folder / "lines.txt").read_text().strip() == "1"
+    found, *_, printed = re.findall(r"<tool_response>(.*?)</tool_response>", engine.prompts[-1], re.DOTALL)
+    assert "note.txt" in found
+    assert f"The word is {WORD}." in found
+    assert f"The word is {NEW}." in printed
+
+
 def test_claude_code_reads_a_file_and_answers(folder: Path) -> None:
     engine = Reads(("Read", {"file_path": str(folder / "note.txt")}))
     with serving(engine) as url:
@@ -126,6 +135,80 @@ def test_claude_code_reads_a_file_and_answers(folder: Path) -> None:
     assert not answer["is_error"], answer
     assert answer["result"] == FINAL
     assert answer["num_turns"] == 2
+
+
+def test_claude_code_searches_edits_writes_and_runs_a_command(folder: Path) -> None:
+    note, script = folder / "note.txt", folder / "count.sh"
+    engine = Works(
+        [("Grep", {"pattern": "zephyr", "path": str(folder), "output_mode": "content"})],
+        [("Read", {"file_path": str(note)})],
+        [("Edit", {"file_path": str(note), "old_string": WORD, "new_string": NEW})],
+        [("Write", {"file_path": str(script), "content": "wc -l < note.txt > lines.txt\ncat note.txt\n"})],
+        [("Bash", {"command": "sh count.sh", "description": "Count the lines"})],
+    )
+    with serving(engine) as url:
+        printed = ran(
+            [
+                *("claude", "-p", "Change the word.", "--model", "m", "--output-format", "json"),
+                *("--allowedTools", "Grep,Read,Edit,Write,Bash"),
+            ],
+            folder,
+            ANTHROPIC_BASE_URL=url,
+            ANTHROPIC_API_KEY="none",
+            ANTHROPIC_DEFAULT_HAIKU_MODEL="m",
+            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
+        )
+    answer = json.loads(printed)
+    assert not answer["is_error"], answer
+    assert answer["result"] == FINAL
+    assert answer["num_turns"] == 6
+    has_worked(folder, engine)
+
+
+def test_codex_searches_edits_and_runs_commands_in_its_shell(folder: Path) -> None:
+    commands = ["grep -rn zephyr .", f"sed -i s/{WORD}/{NEW}/ note.txt", "wc -l < note.txt > lines.txt; cat note.txt"]
+    engine = Works(
+        *(
+            [("exec_command", {"cmd": line}), ("shell_command", {"command": line}), ("shell", {"command": ["sh", "-c", line]})]
+            for line in commands
+        )
+    )
+    with serving(engine) as url:
+        provider = f'{{name = "here", base_url = "{url}/v1", wire_api = "responses"}}'
+        printed = ran(
+            [
+                *("codex", "exec", "--skip-git-repo-check", "--sandbox", "workspace-write", "-m", "m"),
+                *("-c", f"model_providers.here={provider}", "-c", 'model_provider="here"', "Change the word."),
+            ],
+            folder,
+        )
+    assert FINAL in printed
+    has_worked(folder, engine)
+
+
+def test_opencode_searches_edits_writes_and_runs_a_command(folder: Path) -> None:
+    note, script = folder / "note.txt", folder / "count.sh"
+    engine = Works(
+        [("grep", {"pattern": "zephyr", "path": str(folder)})],
+        [("read", {"filePath": str(note)})],
+        [("edit", {"filePath": str(note), "oldString": WORD, "newString": NEW})],
+        [("write", {"filePath": str(script), "content": "wc -l < note.txt > lines.txt\ncat note.txt\n"})],
+        [("bash", {"command": "sh count.sh", "description": "Count the lines"})],
+    )
+    with serving(engine) as url:
+        settings = {
+            "provider": {
+                "callsmith": {
+                    "npm": "@ai-sdk/openai-compatible",
+                    "options": {"baseURL": f"{url}/v1"},
+                    "models": {"m": {"name": "m", "tool_call": True}},
+                }
+            }
+        }
+        (folder / "opencode.json").write_text(json.dumps(settings))
+        printed = ran(["opencode", "run", "--model", "callsmith/m", "Change the word."], folder, OPENCODE_DISABLE_AUTOUPDATE="1")
+    assert FINAL in printed
+    has_worked(folder, engine)
 
 
 def test_codex_reads_a_file_and_answers(folder: Path) -> None:
@@ -148,7 +231,7 @@ def test_codex_reads_a_file_and_answers(folder: Path) -> None:
 
 def test_codex_edits_a_file_by_a_patch(folder: Path) -> None:
     patch = f"*** Begin Patch\n*** Update File: note.txt\n@@\n-The word is {WORD}.\n+The word is {NEW}.\n*** End Patch\n"
-    engine = Edits(("apply_patch", {"input": patch}))
+    engine = Works([("apply_patch", {"input": patch})])
     with serving(engine) as url:
         provider = (
             f'{{name = "here", base_url = "{url}/v1", wire_api = "responses", auth = {{command = "echo", args = ["key"]}}}}'
@@ -162,12 +245,13 @@ def test_codex_edits_a_file_by_a_patch(folder: Path) -> None:
         )
     assert FINAL in printed
     assert (folder / "note.txt").read_text() == f"The word is {NEW}.\n"
-    (grammar,) = {grammar for grammar in engine.grammars if "Begin Patch" in grammar}  # Codex's own, by which it was held
+    (grammar,) = {lark for lark in map(to_lark, engine.grammars) if "Begin Patch" in lark}  # Codex's own, by which it was held
     assert "Begin Patch" in grammar
 
 
 def test_claude_code_finds_the_alias_that_has_claude_in_its_name_and_uses_its_own_names(folder: Path) -> None:
-    with serving(Scripted(["Hello."], repeat=True), **{"claude-*": "m", "my-claude": "m", "other": "m"}) as url:
+    names = ["my-claude", "claude-mine"]
+    with serving(Scripted(["Hello."], repeat=True), **dict.fromkeys(["claude-*", *names, "other"], "m")) as url:
         printed = ran(
             ["claude", "-p", "Hello", "--model", "claude-sonnet-5"],
             folder,
@@ -176,8 +260,13 @@ def test_claude_code_finds_the_alias_that_has_claude_in_its_name_and_uses_its_ow
             CLAUDE_CODE_ENABLE_GATEWAY_MODEL_DISCOVERY="1",
         )
     assert printed.strip() == "Hello."
-    cached = json.loads((folder.parent / "home/.claude/cache/gateway-models.json").read_text("utf-8"))
-    assert cached["models"] == [{"id": "my-claude", "display_name": "my-claude (m)"}]
+    (file,) = (folder.parent / "home").rglob("gateway-models.json")  # its folder is another in other releases
+    cached = json.loads(file.read_text("utf-8"))
+    release = [int(number) for number in ran(["claude", "--version"], folder).split()[0].split(".")]
+    listed = (
+        names if release > [2, 1, 197] else names[1:]
+    )  # … which npm installs beside an old Node: there it had to begin with it
+    assert cached["models"] == [{"id": name, "display_name": f"{name} (m)"} for name in listed]
 
 
 def test_codex_takes_the_list_of_models_and_its_instructions_from_us(folder: Path) -> None:
