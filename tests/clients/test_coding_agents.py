@@ -1,7 +1,8 @@
 """Coding agents run without a screen against the server: they read, search and change files and run commands by their own tools.
 
 Each has only our address, an empty home and an empty folder with one file. Skipped where it is not installed:
-`npm install -g @openai/codex @anthropic-ai/claude-code opencode-ai`. Beside an old Node, npm takes an old Claude Code unless its version is named.
+`npm install -g @openai/codex @anthropic-ai/claude-code opencode-ai`.
+Beside an old Node, npm takes an old Claude Code unless its version is named.
 """
 
 import json
@@ -188,8 +189,11 @@ def test_codex_searches_edits_and_runs_commands_in_its_shell(folder: Path) -> No
 
 def test_opencode_searches_edits_writes_and_runs_a_command(folder: Path) -> None:
     note, script = folder / "note.txt", folder / "count.sh"
+    search = ("grep", {"pattern": "zephyr", "path": str(folder)})
+    if shutil.which("rg") is None:  # which it would get from the Internet
+        search = ("bash", {"command": "grep -rn zephyr .", "description": "Search"})
     engine = Works(
-        [("grep", {"pattern": "zephyr", "path": str(folder)})],
+        [search],
         [("read", {"filePath": str(note)})],
         [("edit", {"filePath": str(note), "oldString": WORD, "newString": NEW})],
         [("write", {"filePath": str(script), "content": "wc -l < note.txt > lines.txt\ncat note.txt\n"})],
