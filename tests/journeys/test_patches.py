@@ -78,6 +78,7 @@ async def write_patches(count: int) -> list[str]:
     return patches[:count]
 
 
+@pytest.mark.model
 async def test_a_few_hot_patches_are_all_grammatical() -> None:
     patches = await write_patches(3)
     assert [patch for patch in patches if not fits(PATCH, patch)] == []
