@@ -64,10 +64,10 @@ $(LIBRARY): | $(STAMP)
 	@touch $@
 
 serve: $(STAMP) $(LIBRARY) ## serve a model: make serve MODEL=smollm2-135m PORT=8000
-	exec $(BIN)/callsmith serve $(if $(MODEL),--model "$(MODEL)") --host $(HOST) --port $(PORT)
+	exec $(BIN)/callsmith serve $(if $(MODEL),--model "$(MODEL)",--default-model embedded) --host $(HOST) --port $(PORT)
 
 chat: $(STAMP) $(LIBRARY) ## talk to a model in the terminal
-	exec $(BIN)/callsmith chat $(if $(MODEL),--model "$(MODEL)")
+	exec $(BIN)/callsmith chat $(if $(MODEL),--model "$(MODEL)",--default-model embedded)
 
 test: $(STAMP) ## run the tests that take seconds: make test ARGS="-k parse"
 	$(PYTEST) $(SPREAD) $(ARGS)

@@ -54,12 +54,13 @@ def bytes_of(content: Content) -> bytes:
 class FakeHub:
     """The hub. `requests` are those that came: method, path, token and range. `break_after` is after how many bytes of a large
     file the connection is cut, `breaks` how often; with `stalls` it stays open instead, and nothing more comes. `down` has every
-    request answered with this status."""
+    request answered with this status, `delay` after so many seconds."""
 
     def __init__(self) -> None:
         self.repos: dict[str, FakeRepo] = {}
         self.requests: list[tuple[str, str, str, str]] = []
         self.break_after, self.breaks, self.down = 0, 0, 0
+        self.delay = 0.0
         self.stalls, self.stalled = False, threading.Event()
         self.damage: Mapping[str, bytes] = {}  # what is sent instead of a file, by its sha256
         self._blobs: dict[str, Content] = {}
@@ -117,6 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         path = unquote(urlsplit(self.path).path)
         token = (self.headers.get("Authorization") or "").removeprefix("Bearer ")
         self.hub.requests.append((self.command, path, token, self.headers.get("Range") or ""))
+        time.sleep(self.hub.delay)
         if self.hub.down:
             self._send(self.hub.down, b"{}")
         elif match := re.fullmatch(r"/cdn/([0-9a-f]{64})", path):
@@ -149,8 +151,11 @@ class _Handler(BaseHTTPRequestHandler):
                     else None
                 )
                 listed.append(entry | ({"lfs": lfs} if lfs else {}))
+            gated = "auto" if found[0].tokens is not None else False
             document = {"_id": "0" * 24, "id": repo, "modelId": repo, "sha": found[0].commit(found[1]), "siblings": listed}
-            self._send(200, json.dumps({**document, "private": False, "tags": [], "downloads": 0, "likes": 0}).encode())
+            self._send(
+                200, json.dumps({**document, "private": False, "gated": gated, "tags": [], "downloads": 0, "likes": 0}).encode()
+            )
 
     def _resolve(self, repo: str, revision: str, path: str, token: str) -> None:
         found = self._find(repo, revision, token)

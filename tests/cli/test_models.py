@@ -11,6 +11,7 @@ from callsmith.core.errors import MissingExtra, Unavailable
 from callsmith.engines.llama import libllama
 from callsmith.models.weights import fetch as weights
 from callsmith.models.weights.catalogue import catalogue, default_model
+from callsmith.models.weights.hub_models import hub_models
 from tests.folders_of_others import CONTENT, write_lm_studio, write_ollama
 from tests.hub_fixtures import home, hub_server
 from tests.hub_server import FakeHub
@@ -44,9 +45,28 @@ def test_the_table_names_every_model_and_what_is_installed(callsmith, empty_cach
 
 def test_each_model_says_what_it_is_good_for(callsmith):
     result = callsmith("models").out.partition("Good for:")[2]
-    rows = {row["name"]: row["good_for"] for row in json.loads(callsmith("models", "--json").out)}
+    rows = {row["name"]: row["good_for"] for row in json.loads(callsmith("models", "--json").out) if row["verified"]}
     assert set(rows) == {"qwen2.5-coder-1.5b", "qwen2.5-coder-0.5b", "smollm2-135m"}
     assert all(good_for and f"{name}: {good_for}" in result for name, good_for in rows.items())
+
+
+def test_models_of_the_hub_are_listed_apart_as_not_tried(callsmith):
+    tried, told, known = callsmith("models").out.partition("On the hub, not tried here")
+    assert told and all(name in known and name not in tried for name in hub_models())
+    rows = {row["name"]: row for row in json.loads(callsmith("models", "--json").out) if not row["verified"]}
+    assert set(rows) == set(hub_models())
+    assert (rows["qwen3.5-4b"]["hub"], rows["qwen3.5-4b"]["path"]) == ("hf:unsloth/Qwen3.5-4B-GGUF:Q4_K_M", None)
+
+
+def test_a_short_name_of_the_hub_is_fetched_from_it_and_found_again(callsmith, hub_server: FakeHub):
+    hub_server.add("ibm-granite/granite-4.0-micro-GGUF", {"g-Q8_0.gguf": CONTENT * 2, "g-Q4_K_M.gguf": CONTENT})
+    result = callsmith("models", "fetch", "granite-4.0-micro")
+    assert result.out.strip().endswith("g-Q4_K_M.gguf") and "ibm-granite/granite-4.0-micro-GGUF: Q4_K_M" in result.err
+    hub_server.down = 503
+    assert callsmith("models", "fetch", "granite-4.0-micro").out == result.out
+    rows = {row["name"]: row for row in json.loads(callsmith("models", "--json").out)}
+    assert rows["granite-4.0-micro"]["path"] == result.out.strip()
+    assert "did you mean 'granite-4.0-micro'" in callsmith("models", "fetch", "granite-4.0-micr").err
 
 
 def test_the_list_says_the_same_as_json(callsmith, empty_cache: Path):

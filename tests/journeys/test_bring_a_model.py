@@ -72,6 +72,15 @@ def called(answer: Any) -> str:
     return call["function"]["name"]
 
 
+def test_a_better_default_is_taken_if_the_user_says_so_and_stays(tmp_path: Path, hub: FakeHub):
+    hub.add("unsloth/Qwen3.5-4B-GGUF", {"Qwen3.5-4B-Q4_K_M.gguf": small_file()})
+    answer, said = ask("--default-model", "best", env=environment(tmp_path, hub))
+    assert called(answer) == "get_weather" and answer["model"] == "qwen3.5-4b"
+    assert "Model: qwen3.5-4b, 98 MB: the best of the hub that fits into half of the free memory" in said
+    answer, said = ask(env=environment(tmp_path))  # nobody to ask, and no hub
+    assert answer["model"] == "qwen3.5-4b" and "Model: qwen3.5-4b: it is on this machine" in said
+
+
 def test_a_model_of_a_hub_is_chosen_fetched_and_answers_and_again_without_the_hub(tmp_path: Path, hub: FakeHub):
     hub.add(REPO, {"smollm2-q4_1.gguf": small_file(), "smollm2-q2_k.gguf": shallow_file(), "README.md": b"#"})
     answer, said = ask("--model", f"hf:{REPO}:Q4_1", env=environment(tmp_path, hub))

@@ -62,8 +62,6 @@ def doctor(
 
 
 def _findings(model: str | None, config: Path | None, url: str | None) -> Iterator[Diagnosis]:
-    from callsmith.models.weights.catalogue import default_model
-
     yield Diagnosis("ok", "python", ".".join(map(str, sys.version_info[:3])))  # an older one could not read this
     yield from _extras()
     yield _attempt("llama.cpp", _library)
@@ -72,12 +70,22 @@ def _findings(model: str | None, config: Path | None, url: str | None) -> Iterat
     finding, settings = _config(config)
     yield finding
     configured = [llm.model for llm in (settings.llm, *settings.models.values()) if llm.model] if settings else []
-    for spec in [model] if model else configured or [default_model()]:
+    for spec in [model] if model else configured or [_default(settings)]:
         yield from _weights(spec)
     if settings:
         yield _port(settings.host, settings.port)
     if url:
         yield _reachable(url)
+
+
+def _default(settings: "Settings | None") -> str:
+    """The model that would be taken without a name, if nothing is fetched for it."""
+    from callsmith.engines.memory import model_memory
+    from callsmith.models.weights.default_choice import choose_default, find_candidates
+
+    policy = settings.llm.default_model if settings else "ask"
+    here, room = find_candidates(), model_memory()
+    return choose_default(policy, installed=here, room=room, can_ask=False, ask_hub=lambda models: None).name
 
 
 def extras() -> dict[str, list[str]]:

@@ -26,7 +26,8 @@ app = make_group(
 def list_models(
     context: typer.Context, as_json: Annotated[bool, typer.Option("--json", help="Print them as JSON.")] = False
 ) -> None:
-    """List the models of the catalogue, and those that Ollama, LM Studio, llama.cpp and the cache of the Hugging Face hub hold.
+    """List the models of the catalogue, small ones of the Hugging Face hub that call tools, and those that Ollama, LM Studio,
+    llama.cpp and the cache of the hub hold.
 
     All names are taken by --model."""
     if context.invoked_subcommand:
@@ -36,7 +37,7 @@ def list_models(
     found, skipped = find_models()
     rows = _rows()
     if as_json:
-        echo_json([*rows, *_found_rows(found)])
+        echo_json([*rows, *_hub_rows(found), *_found_rows(found)])
         return
     from rich.text import Text
 
@@ -50,6 +51,19 @@ def list_models(
     echo("Good for:")
     for row in rows:
         echo(f"  {row['name']}: {row['good_for']}")
+    echo("On the hub, not tried here (BFCL is what others have published of it):")
+    known = [
+        (
+            Text(row["name"], "bold"),
+            Text(row["title"]),
+            write_size(row["size"]),
+            row["licence"],
+            row["bfcl"],
+            "yes" if row["path"] else "no",
+        )
+        for row in _hub_rows(found)
+    ]
+    print_table(("name", "model", "about", "licence", "BFCL", "installed"), known)
     if found:
         echo("On this machine already:")
         places = [(Text(model.name, "bold"), Text(model.program), write_size(model.size)) for model in found]
@@ -117,11 +131,26 @@ def _rows() -> list[dict[str, Any]]:
             "default": name == default_model(),
             "path": str(there[name]) if name in there else None,
             "program": "callsmith",
+            "verified": True,
         }
         for name, entry in catalogue().items()
     ]
 
 
+def _hub_rows(found: "Sequence[FoundModel]") -> list[dict[str, Any]]:
+    from callsmith.models.weights.hub_models import hub_models
+    from callsmith.models.weights.hub_names import parse
+
+    rows: list[dict[str, Any]] = []
+    for entry in hub_models().values():
+        name = parse(entry.hub)
+        here = [model.path for model in found if name and model.repo.lower() == name.repo.lower() and name.matches(model.variant)]
+        known = {field: getattr(entry, field) for field in ("name", "size", "title", "licence", "format", "hub", "bfcl")}
+        path = str(here[0]) if here else None
+        rows.append({**known, "good_for": "", "default": False, "path": path, "program": "Hugging Face", "verified": False})
+    return rows
+
+
 def _found_rows(found: "Sequence[FoundModel]") -> list[dict[str, Any]]:
-    own = {"title": "", "licence": "", "good_for": "", "format": None, "default": False}
+    own = {"title": "", "licence": "", "good_for": "", "format": None, "default": False, "verified": False}
     return [{"name": model.name, "size": model.size, **own, "path": str(model.path), "program": model.program} for model in found]

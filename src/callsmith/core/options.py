@@ -6,7 +6,9 @@ An option of engines is a field of `EngineOptions` and a parameter of the `open`
 
 from collections.abc import Iterator
 from dataclasses import Field, dataclass, field, fields
-from typing import Any, get_type_hints
+from typing import Any, Literal, TypeAlias, get_type_hints
+
+DefaultModel: TypeAlias = Literal["ask", "best", "embedded"]  # what is taken where no model is named
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias, TypeVar
 from callsmith.core.capability.authority import Trust
 from callsmith.core.choice import MOST_CALL_BIAS
 from callsmith.core.errors import UsageError
-from callsmith.core.options import EngineOptions, Flag
+from callsmith.core.options import DefaultModel, EngineOptions, Flag
 from callsmith.core.types.quantities import parse_duration, parse_size
 from callsmith.core.values import ChoicePolicy, InReasoning, Repair
 from callsmith.runtime.execute import Limits
@@ -61,7 +61,14 @@ class Llm(EngineOptions):
         help="A name of `callsmith models`, a GGUF file, a folder, a model on the Hugging Face hub, as hf:org/repo:Q4_K_M or its "
         "address, an engine, as scripted:TEXT, or a model of another server: PROVIDER:MODEL as in ollama:qwen3, or "
         "http://HOST/v1#MODEL (several: http://A/v1,http://B/v1#MODEL). For several models NAME=MODEL, as often as there are "
-        "models. Default: the first of the catalogue.",
+        "models. Default: see --default-model.",
+    )
+    default_model: DefaultModel = flag(
+        "ask",
+        "--default-model",
+        variable="CALLSMITH_DEFAULT_MODEL",
+        help="Where no model is named: embedded is the first of `callsmith models`; best fetches the best of the hub that fits, "
+        "if the hub answers; ask takes what is on this machine, and asks before it fetches a larger one.",
     )
     name: str | None = flag(None, "--name", help="The model's name for clients.")
     format: str | None = flag(

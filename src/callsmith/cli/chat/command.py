@@ -34,6 +34,7 @@ class ChatCommand(SettingsCommand):
     only = (
         "server.guards",
         "llm.model",
+        "llm.default_model",
         "llm.format",
         "llm.format_file",
         "llm.presets",
@@ -92,11 +93,11 @@ def chat(
     from rich.console import Console
 
     from callsmith.cli.chat.session import ChatSession, ChatSetup, CurrentModel
+    from callsmith.cli.inputs.default_model import pick_default
     from callsmith.cli.inputs.mcp_servers import opened_host, servers, wait_until_started
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.cli.terminal.approvals import Approver
     from callsmith.core.values import Sampling
-    from callsmith.models.weights.catalogue import default_model
     from callsmith.runtime.telemetry.trace import TraceFile
     from callsmith.tools.functions import Functions
     from callsmith.tools.mcp.elicitation import ClientFeatures
@@ -113,7 +114,7 @@ def chat(
     recorder = TraceFile(options.log.trace) if options.log.trace else None
     console = Console(highlight=False)
     open_one = partial(_open, options, console)
-    spec = llm.model or default_model()
+    spec = llm.model or pick_default(llm.default_model)
     current = CurrentModel(spec, open_one(spec))
     approver = Approver(console, yes)
     features = ClientFeatures(approver.answer, current)

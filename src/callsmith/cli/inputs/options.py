@@ -95,11 +95,14 @@ def alias_of(spec: str) -> str:
     from callsmith.models.remote.providers import parse_spec
     from callsmith.models.weights.disk import find_path
     from callsmith.models.weights.found import PREFIXES
+    from callsmith.models.weights.hub_models import hub_models
     from callsmith.models.weights.hub_names import parse
 
     if remote := parse_spec(spec):
         return remote.model or remote.provider.name or "remote"
     scheme, rest = split_spec(spec)
+    if spec in hub_models():
+        return spec
     if (name := parse(spec)) and not find_path(rest):
         return Path(name.file).stem if name.file else name.repo
     if scheme != WEIGHTS_SCHEME:

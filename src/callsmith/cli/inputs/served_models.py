@@ -1,7 +1,9 @@
 """The models that a server has, as its settings name them."""
 
+from dataclasses import replace
 from pathlib import Path
 
+from callsmith.cli.inputs.default_model import pick_default
 from callsmith.cli.inputs.options import alias_of, register_user_files
 from callsmith.cli.terminal.fetching import ensure
 from callsmith.core.errors import UsageError
@@ -15,6 +17,8 @@ from callsmith.server.settings import Llm, Settings
 def open_models(settings: Settings) -> dict[str, LazyModel]:
     """The models of the settings, by name. One alone is loaded at once; several are when they are first asked for, but for
     those of other servers, of which nothing is loaded here."""
+    if not settings.llm.model and not settings.models:
+        settings = replace(settings, llm=replace(settings.llm, model=pick_default(settings.llm.default_model)))
     chosen = _chosen_models(settings)
     budget = MemoryBudget(settings.llm.memory_bytes)
     for llm in chosen.values():

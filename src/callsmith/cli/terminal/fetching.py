@@ -40,6 +40,7 @@ def fetch(spec: str, *, force: bool = False, for_engine: bool = False) -> Path:
     from callsmith.models.weights import fetch as weights
     from callsmith.models.weights import hub
     from callsmith.models.weights.catalogue import catalogue, weights_folder
+    from callsmith.models.weights.hub_models import hub_models
 
     entry, name = catalogue().get(spec), hub.parse(spec)
     if entry:
@@ -49,7 +50,7 @@ def fetch(spec: str, *, force: bool = False, for_engine: bool = False) -> Path:
         with download_bar(entry.size) as report:
             return weights.fetch(spec, progress=report, force=force)
     if name is None:
-        raise UnknownName("model", spec, catalogue())
+        raise UnknownName("model", spec, [*catalogue(), *hub_models()])
     plan = hub.plan_download(name)
     if for_engine:
         _check_engine("transformers" if plan.variant.is_checkpoint else "llama")

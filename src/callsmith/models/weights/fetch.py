@@ -21,6 +21,7 @@ from callsmith.models.weights.catalogue import Entry, catalogue, weights_folder
 from callsmith.models.weights.disk import Digest, beside, digest_of, find_file, find_path, is_gguf, require_room, writing
 from callsmith.models.weights.found import find_hub_model, find_model, list_model_names
 from callsmith.models.weights.found.folders import list_files
+from callsmith.models.weights.hub_models import hub_models
 from callsmith.models.weights.variants import choose_variant, list_variants
 from callsmith.models.weights.wheels import open_member
 
@@ -57,14 +58,14 @@ class WeightStore:
             raise Unavailable(f"{name} has not been fetched yet", hint=_fetch_hint(spec))
         if spec.endswith(".gguf") or Path(spec).name != spec:
             raise Unavailable(f"there is no file at {spec}", hint="Name a .gguf file, a folder with one, or a model on a hub.")
-        raise UnknownName("model", spec, [*self.entries, *list_model_names()])
+        raise UnknownName("model", spec, dict.fromkeys([*self.entries, *list_model_names()]))
 
     def fetch(self, spec: str, *, progress: Progress | None = None, force: bool = False) -> Path:
         """Fetch the weights unless they are there; `force` fetches them again. An interrupted fetch resumes."""
         report: Progress = progress or (lambda done, total: None)
         if spec not in self.entries:
             if (name := hub_names.parse(spec)) is None:
-                raise UnknownName("model", spec, self.entries)
+                raise UnknownName("model", spec, [*self.entries, *hub_models()])
             return hub.download(hub.plan_download(name), report, force=force)
         target = self._path(spec)
         with writing(target):

@@ -7,9 +7,10 @@ The hub is asked by `huggingface_hub`, whose variables count: `HF_TOKEN`, `HF_EN
 """
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from threading import Thread
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import urlsplit
 
@@ -20,7 +21,7 @@ from callsmith.models.weights.disk import alone, digest_of, is_gguf, require_roo
 from callsmith.models.weights.hub_names import HubName, parse
 from callsmith.models.weights.variants import Variant, VariantChoice, WeightFile, choose_variant, list_variants
 
-__all__ = ["DownloadPlan", "HubName", "download", "parse", "plan_download"]
+__all__ = ["DownloadPlan", "HubName", "download", "parse", "plan_download", "plan_first"]
 
 _MOST_FILES: Final = 10_000  # of a repository
 _SMALL: Final = 16 << 20  # bytes of a file that is not worth resuming
@@ -37,6 +38,7 @@ class DownloadPlan:
     name: HubName
     commit: str
     choice: VariantChoice
+    is_gated: bool = False  # its authors ask whoever wants it to accept their terms
 
     @property
     def variant(self) -> Variant:
@@ -55,11 +57,11 @@ class DownloadPlan:
         return f"{told}\nAlso there: {listed}; another one is taken by its name, as in {example}"
 
 
-def plan_download(name: HubName) -> DownloadPlan:
-    """Ask the hub what there is, and choose. Nothing is fetched."""
+def plan_download(name: HubName, *, seconds: float = 10) -> DownloadPlan:
+    """Ask the hub what there is, and choose. Nothing is fetched. `seconds` is how long each step of the answer may take."""
     api = _client(name)
     try:
-        info = api.model_info(name.repo, revision=name.revision or None, files_metadata=True, timeout=10)
+        info = api.model_info(name.repo, revision=name.revision or None, files_metadata=True, timeout=seconds)
         commit: str = info.sha or ""
         siblings: list[Any] = info.siblings or []
         if not _COMMIT.fullmatch(commit):
@@ -70,7 +72,35 @@ def plan_download(name: HubName) -> DownloadPlan:
     if len(files) > _MOST_FILES:
         raise Unavailable(f"{name.repo} has more than {_MOST_FILES} files", hint="Name one: hf:org/repo/file.gguf")
     variants, lacking = list_variants(file for file in files if _is_safe(file))
-    return DownloadPlan(name, commit, _choose(name, variants, lacking, [file.path for file in files]))
+    choice = _choose(name, variants, lacking, [file.path for file in files])
+    return DownloadPlan(name, commit, choice, is_gated=bool(getattr(info, "gated", None)))
+
+
+def plan_first(names: Sequence[HubName], seconds: float) -> tuple[DownloadPlan | None, bool]:
+    """The plan for the first of these that everybody may have, and whether the hub has answered within so many seconds in all."""
+    done: list[DownloadPlan | None] = []
+
+    def ask() -> None:
+        for name in names:
+            try:
+                plan = plan_download(name, seconds=seconds)
+            except (Rejected, UsageError):
+                continue  # it is not there, or not for everybody
+            except CallsmithError:
+                return
+            if not plan.is_gated:
+                done.append(plan)
+                return
+        done.append(None)
+
+    try:
+        _client(names[0])  # which is slow to import, for which the hub is not to blame
+    except CallsmithError:
+        return None, False
+    asking = Thread(target=ask, daemon=True)  # a hub that hangs keeps nobody from ending
+    asking.start()
+    asking.join(seconds)
+    return (done[0], True) if done else (None, False)
 
 
 def _choose(name: HubName, variants: list[Variant], lacking: list[str], files: list[str]) -> VariantChoice:

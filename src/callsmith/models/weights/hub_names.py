@@ -2,13 +2,14 @@
 
     hf:org/repo · hf:org/repo:Q4_K_M · org/repo · hf:org/repo/file.gguf · hf.co/org/repo:Q4_K_M · https://huggingface.co/org/repo
 
-`@revision` behind the repository or at the end names a branch, a tag or a commit.
+`@revision` behind the repository or at the end names a branch, a tag or a commit. Some models have short names (`hub_models`).
 """
 
 import re
 from dataclasses import dataclass
 from typing import Final
 
+from callsmith.models.weights.hub_models import hub_models
 from callsmith.models.weights.variants import CHECKPOINT, Variant
 
 HUB_SCHEME: Final = "hf"
@@ -47,6 +48,8 @@ class HubName:
 
 def parse(spec: str) -> HubName | None:
     """The model on a hub that a text names; None if it names none."""
+    if known := hub_models().get(spec):
+        return parse(known.hub)
     address = spec.removesuffix("?download=true") if "://" in spec else spec
     match = _SPEC.fullmatch(address) if len(spec) <= _LONGEST else None
     if match is None or (match["early"] and match["late"]):

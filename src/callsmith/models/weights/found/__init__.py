@@ -19,6 +19,7 @@ from callsmith.models.weights.found.hub_cache import find_cached_models
 from callsmith.models.weights.found.model import Finding, FoundModel, SkippedModel
 from callsmith.models.weights.found.ollama import PROGRAM as OLLAMA
 from callsmith.models.weights.found.ollama import find_ollama_models
+from callsmith.models.weights.hub_models import hub_models
 from callsmith.models.weights.hub_names import HubName
 from callsmith.models.weights.variants import choose_variant
 
@@ -37,8 +38,8 @@ def find_models() -> tuple[list[FoundModel], list[SkippedModel]]:
 
 
 def list_model_names() -> list[str]:
-    """The names of models that no hub has to be asked for: those of the catalogue, and those on this machine."""
-    return list(dict.fromkeys([*catalogue(), *(model.name for model in find_models()[0])]))
+    """The names that are known: those of the catalogue, those on this machine, and short ones of the hub's."""
+    return list(dict.fromkeys([*catalogue(), *(model.name for model in find_models()[0]), *hub_models()]))
 
 
 def find_model(spec: str) -> FoundModel | None:
