@@ -1,11 +1,11 @@
 """`serve` and `chat` without a model: what is taken, told and asked. The hub is on this machine, and nothing is opened."""
 
-import sys
 from pathlib import Path
 
 import pytest
 import typer
 
+from callsmith.cli.inputs import default_model as picking
 from callsmith.cli.inputs.default_model import pick_default
 from callsmith.engines import memory
 from callsmith.models.weights.catalogue import default_model
@@ -26,8 +26,7 @@ def roomy(monkeypatch: pytest.MonkeyPatch) -> None:
 def terminal(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """A user at a terminal, who says yes; the questions."""
     asked: list[str] = []
-    monkeypatch.setattr(sys.stdin, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    monkeypatch.setattr(picking, "is_at_terminal", lambda: True)
     monkeypatch.setattr(typer, "confirm", lambda text, **_: asked.append(text) or True)
     return asked
 

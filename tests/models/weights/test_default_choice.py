@@ -9,7 +9,7 @@ from callsmith.core.options import DefaultModel
 from callsmith.formats import formats
 from callsmith.models.presets import preset_for
 from callsmith.models.weights.catalogue import catalogue, default_model
-from callsmith.models.weights.default_choice import DefaultChoice, ask_hub, choose_default, find_candidates
+from callsmith.models.weights.default_choice import AskHub, DefaultChoice, ask_hub, choose_default, find_candidates
 from callsmith.models.weights.fetch import fetch, locate
 from callsmith.models.weights.hub_models import HubModel, hub_models
 from callsmith.models.weights.hub_names import parse
@@ -93,7 +93,7 @@ def test_what_the_hub_says_of_the_size_counts():
 
 
 @pytest.mark.parametrize(("hub", "why"), [(is_silent, "not answered within 2 seconds"), (has_none, "no better one")])
-def test_a_hub_that_gives_nothing_leaves_the_default_and_it_is_told_why(hub, why: str):
+def test_a_hub_that_gives_nothing_leaves_the_default_and_it_is_told_why(hub: AskHub, why: str):
     choice = choose_default("ask", installed=(), room=PLENTY, can_ask=True, ask_hub=hub)
     assert choice.name == OWN and why in choice.reason and not choice.is_question
 

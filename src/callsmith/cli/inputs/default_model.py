@@ -23,7 +23,7 @@ def pick_default(policy: DefaultModel) -> str:
         policy,
         installed=find_candidates(),
         room=model_memory(),
-        can_ask=sys.stdin.isatty() and sys.stderr.isatty(),
+        can_ask=is_at_terminal(),
         ask_hub=ask_hub,
     )
     if choice.is_question:
@@ -35,3 +35,8 @@ def pick_default(policy: DefaultModel) -> str:
         size = f", {write_size(choice.size)}" if choice.size else ""
         echo(f"Model: {choice.name}{size}: {choice.reason}", err=True)
     return choice.name
+
+
+def is_at_terminal() -> bool:
+    """Whether somebody sees a question, and can answer it."""
+    return sys.stdin.isatty() and sys.stderr.isatty()
