@@ -2,10 +2,12 @@
 
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
 from callsmith.core.options import DefaultModel
+from callsmith.core.types.quantities import write_size
 from callsmith.formats import formats
 from callsmith.models.presets import preset_for
 from callsmith.models.weights.catalogue import catalogue, default_model
@@ -148,3 +150,12 @@ def test_every_model_of_the_hub_is_known_by_a_name_of_its_own_with_a_format_that
         if model.format:
             preset = preset_for(repo_of(model).rpartition("/")[2])
             assert model.format in formats() and (preset is None or preset.formats[0] == formats()[model.format])
+
+
+def test_the_guide_says_the_same_of_each():
+    guide = (Path(__file__).parents[3] / "docs" / "models.md").read_text("utf-8")
+    for model in hub_models().values():
+        score, format = f" {model.bfcl} " if model.bfcl else " ", f"`{model.format}`" if model.format else "as its template shows"
+        assert f"| `{model.name}` | {model.licence} | {write_size(model.size)} |{score}| {format} |" in guide
+    offered = ", ".join(f"`{model.name}`" for model in (BEST, SECOND))
+    assert f"{offered} or `{THIRD.name}`, the first that is on this machine" in guide
