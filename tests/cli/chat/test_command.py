@@ -46,7 +46,7 @@ def test_the_tools_are_listed_on_demand(callsmith, script):
     assert "get_weather(city): The weather in a city (demonstration data, made up)." in result.out
     assert "nothing is really sent).  [has side effects: you are asked first]" in result.out
     assert result.err == "error: unknown command '/tols'; did you mean '/tools'?\n"
-    assert "  /reset          forget the conversation\n" in result.out
+    assert "  /reset                      forget the conversation\n" in result.out
 
 
 def test_without_tools_a_call_is_only_text(callsmith, script):
