@@ -251,3 +251,65 @@ async def test_a_caller_lists_its_own_conversations_only():
         assert await pages(asking["bob"], 10) == [["bob's"]]
         with pytest.raises(NotFoundError):
             await asking["bob"].get(f"/conversations?after={theirs.id}", cast_to=object)
+
+
+async def test_a_conversation_begins_with_what_another_has_and_both_go_on_apart():
+    model = FakeModel(says("one"), says("two"), says("other two"))
+    asking, metadata = client(model), {"title": "first"}
+    old = (await asking.conversations.create(metadata=metadata)).id
+    await asking.responses.create(input="a", conversation=old)
+    await asking.responses.create(input="b", conversation=old)
+    second = [item async for item in asking.conversations.items.list(old, order="asc")][2]
+    begun = await asking.conversations.create(extra_body={"from": {"conversation": old, "before": second.id}})
+    assert await texts(asking, begun.id) == ["a", "one"]
+    await asking.responses.create(input="B", conversation=begun.id)
+    assert messages_sent(model) == ["a", "one", "B"]
+    whole = await asking.conversations.create(extra_body={"from": {"conversation": old}})
+    assert await texts(asking, whole.id) == await texts(asking, old) == ["a", "one", "b", "two"]
+    await asking.conversations.delete(old)
+    assert await texts(asking, begun.id) == ["a", "one", "B", "other two"]
+    assert await texts(asking, whole.id) == ["a", "one", "b", "two"]
+    for source in ({"conversation": old}, {"conversation": whole.id, "before": "msg_nowhere"}):
+        with pytest.raises(NotFoundError):
+            await asking.conversations.create(extra_body={"from": source})
+    with pytest.raises(BadRequestError, match="conversation"):
+        await asking.conversations.create(extra_body={"from": {}})
+
+
+async def search(asking: AsyncOpenAI, query: str, **more: str | int) -> Any:
+    return await asking.get("/conversations", cast_to=object, options={"params": {"query": query, **more}})
+
+
+async def test_conversations_are_found_by_their_title_and_by_what_is_said_in_them():
+    asking = client(FakeModel(says("one")))
+    tea = await asking.conversations.create(metadata={"title": "About Tea"}, items=[user("leaves"), user("more LEAVES (dried)")])
+    wood = await asking.conversations.create(metadata={"title": "wood", "settings": "tea"}, items=[user("leaves " * 30)])
+    page = await search(asking, "leaves")
+    assert [one["id"] for one in page["data"]] == [wood.id, tea.id]
+    assert page["data"][1]["match"] | {"item": ""} == {"item": "", "before": "more ", "text": "LEAVES", "after": " (dried)"}
+    assert all(len(page["data"][0]["match"][side]) <= 60 for side in ("before", "after"))
+    assert (page["has_more"], page["last_id"]) == (False, tea.id)
+    assert [(one["id"], "match" in one) for one in (await search(asking, "about t"))["data"]] == [(tea.id, False)]
+    assert [one["id"] for one in (await search(asking, "tea"))["data"]] == [tea.id]
+    assert (await search(asking, "(.*)"))["data"] == []
+    first = await search(asking, "leaves", limit=1)
+    assert ([one["id"] for one in first["data"]], first["has_more"]) == ([wood.id], True)
+    rest = await search(asking, "leaves", after=first["last_id"])
+    assert [one["id"] for one in rest["data"]] == [tea.id]
+    for wrong in ("  ", "x" * 201):
+        with pytest.raises(BadRequestError, match="1 to 200"):
+            await search(asking, wrong)
+
+
+async def test_a_search_that_takes_long_goes_on_with_the_next_request(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr("callsmith.server.routes.responses.conversations._SEARCH_SECONDS", -1.0)
+    asking = client(FakeModel(says("one")))
+    ids = [(await asking.conversations.create(items=[user(text)])).id for text in ("needle", "hay", "straw")]
+    found, after, pages = list[str](), {}, 0
+    while True:
+        page = await search(asking, "needle", **after)
+        found += [one["id"] for one in page["data"]]
+        after, pages = {"after": page["last_id"]}, pages + 1
+        if not page["has_more"]:
+            break
+    assert (found, pages) == ([ids[0]], 3)

@@ -104,6 +104,7 @@ type Conversation = {
     id: string, object: "conversation"
     created_at: integer  // Unix time.
     metadata: map<string>  // Of the caller's own.
+    match?: {item: string, before: string, text: string, after: string}  // Where a search found it in a message, and what stands around it.
 }
 type Conversations = {..._Page, data: Conversation[]}
 type Compaction = {id: string, object: "response.compaction", created_at: integer, output: object[], usage: ResponsesUsage}
@@ -144,10 +145,14 @@ OPERATIONS = {
     "DELETE /v1/responses/{id}": Operation("Delete a response", answer="Deleted"),
     "POST /v1/responses/{id}/cancel": Operation("Stop a response in the background", answer="Response"),
     "GET /v1/responses/{id}/input_items": Operation("List what a response was asked", answer="Items", parameters=PAGE_PARAMETERS),
-    "GET /v1/conversations": Operation("List the caller's conversations", answer="Conversations", parameters=PAGE_PARAMETERS),
+    "GET /v1/conversations": Operation(
+        "List the caller's conversations, or search them",
+        answer="Conversations",
+        parameters=(Parameter("query", "Only those with this text in their title or a message."), *PAGE_PARAMETERS),
+    ),
     "POST /v1/conversations": Operation(
         "Begin a conversation",
-        "partial {items: InputItem[0..20], metadata: map<string>}",
+        "partial {items: InputItem[0..20], metadata: map<string>, from: {conversation: string, before?: string}}",
         "Conversation",
         example={"metadata": {"about": "the garden"}},
     ),

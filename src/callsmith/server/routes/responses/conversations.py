@@ -1,8 +1,12 @@
 """`/v1/conversations`: conversations that the server keeps, and their items. A response is added to one by naming it.
 
-`GET /v1/conversations?limit&after`, which OpenAI does not have, lists a caller's own: the one that was last added to first.
+OpenAI does not have the list of a caller's own, `GET /v1/conversations?limit&after`, the one that was last added to first, with `query`
+those in which something is said; nor `from`, which begins a conversation with what another one has.
 """
 
+import asyncio
+import re
+import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from uuid import uuid4
@@ -11,6 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from callsmith.core.errors import UsageError
 from callsmith.core.values import Json
 from callsmith.server.http.pagination import paginate, read_limit, write_page
 from callsmith.server.http.streams import JsonResponse
@@ -24,6 +29,10 @@ from callsmith.wire.openai.mcp import plain_items
 PATH = "/v1/conversations"
 
 _MOST_ITEMS = 20  # that are added at a time
+_LONGEST_QUERY = 200
+_SEARCH_SECONDS = 1.0  # that one request searches; the next one goes on from there
+_BATCH = 50  # conversations, or items of one, that are looked through at a time
+_AROUND = 60  # characters that are told on either side of what was found
 
 
 def conversation_routes(dialect: ResponsesDialect) -> list[Route]:
@@ -48,10 +57,14 @@ class _ConversationEndpoints:
 
     async def create(self, request: Request) -> Response:
         body = Fields.of(await self.dialect.service.bodies.read(request), "")
-        return _write_conversation(await self._open_conversations().create(_read_metadata(body), _read_items(body)))
+        stored, source = self._open_conversations(), body.object("from")
+        earlier = await _read_earlier(stored, source) if source else ()
+        return _write_conversation(await stored.create(_read_metadata(body), (*earlier, *_read_items(body))))
 
     async def list(self, request: Request) -> Response:
         limit = read_limit(request)
+        if "query" in request.query_params:
+            return JsonResponse(await _search(self._open_conversations(), request, limit))
         page = await self._open_conversations().latest(request.query_params.get("after", ""), limit + 1)
         return JsonResponse(write_page([_view(conversation) for conversation in page[:limit]], has_more=len(page) > limit))
 
@@ -100,6 +113,50 @@ class _ConversationEndpoints:
 
     def _open_conversations(self) -> StoredConversations:
         return self.dialect.open_stored().conversations
+
+
+async def _read_earlier(stored: StoredConversations, source: Fields) -> Sequence[Mapping[str, Json]]:
+    """The items of another conversation, as far as the one that is named; all of them if none is."""
+    ids = (await stored.get(source.required_text("conversation"))).items
+    before = source.text("before")
+    if before and before not in ids:
+        raise NotStored(before, kind="Item")
+    return list((await stored.items.get(ids[: ids.index(before)] if before else ids)).values())
+
+
+async def _search(stored: StoredConversations, request: Request, limit: int) -> dict[str, Json]:
+    """A page of the conversations that have a text in their title or messages; `last_id` is the last that was looked through."""
+    query = request.query_params["query"].strip()
+    if not 1 <= len(query) <= _LONGEST_QUERY:
+        raise UsageError(f"query: expected a text of 1 to {_LONGEST_QUERY} characters, got {len(query)}", field="query")
+    wanted, deadline = re.compile(re.escape(query), re.IGNORECASE), time.monotonic() + _SEARCH_SECONDS
+    found: list[Json] = []
+    last = request.query_params.get("after", "")
+    while batch := await stored.latest(last, _BATCH):
+        for conversation in batch:
+            last = conversation.id
+            in_message = await _find_message(stored, conversation, wanted)
+            if in_message or wanted.search(str(conversation.metadata.get("title", ""))):
+                found.append({**_view(conversation), **({"match": in_message} if in_message else {})})
+            if len(found) == limit or time.monotonic() > deadline:
+                has_more = bool(await stored.latest(last, 1))
+                return {**write_page(found, has_more=has_more), "last_id": last}
+    return {**write_page(found, has_more=False), "last_id": last or None}
+
+
+async def _find_message(
+    stored: StoredConversations, conversation: StoredConversation, wanted: re.Pattern[str]
+) -> dict[str, Json] | None:
+    """The latest message of a conversation that has the text, and what stands around it there."""
+    ids = conversation.items[::-1]
+    for start in range(0, len(ids), _BATCH):
+        for id, item in (await stored.items.get(ids[start : start + _BATCH])).items():
+            text = "".join(part.get("text") or "" for part in item["content"]) if item["type"] == "message" else ""
+            if match := wanted.search(text):
+                before, after = text[: match.start()][-_AROUND:], text[match.end() :][:_AROUND]
+                return {"item": id, "before": before, "text": match[0], "after": after}
+        await asyncio.sleep(0)  # others have their turn
+    return None
 
 
 def _read_metadata(body: Fields) -> Mapping[str, Json]:
