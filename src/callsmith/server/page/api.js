@@ -43,7 +43,7 @@ async function send(path, { method = "GET", body, signal } = {}) {
 }
 
 async function readError(response) {
-  let message = `the server answered with status ${response.status}`;
+  let message = `the server answered with status ${response.status} and did not say why`;
   let code = "";
   try {
     const { error } = await response.json();

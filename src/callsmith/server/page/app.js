@@ -1,10 +1,13 @@
 // The page as a whole: which conversation is shown, the composer, the drawer, keys of the keyboard.
 
-import { ApiError, get, getIfThere, onKeyNeeded, post, remove } from "./api.js";
+import { get, getIfThere, onKeyNeeded, post, remove } from "./api.js";
 import { askForKeyIn } from "./key.js";
 import { Chat } from "./chat.js";
-import { button, byId, el } from "./dom.js";
+import { button, byId, el, icon } from "./dom.js";
+import { Attachments, takeDrops } from "./files.js";
 import { inspectPanel } from "./inspect.js";
+import { NO_CONVERSATION, explain, isOutside } from "./problems.js";
+import { excerpt, searchField } from "./search.js";
 import { lastSettings, readSettings, rememberSettings, requestFields, settingsPanel } from "./settings.js";
 import { telemetryPanel } from "./telemetry.js";
 import { Toolbox } from "./tools.js";
@@ -13,14 +16,15 @@ import { setUpTheme } from "./theme.js";
 const text = byId("composer-text");
 const drawer = byId("drawer");
 const toolbox = new Toolbox();
-const state = { conversations: [], settings: lastSettings(), opener: null, panel: "" };
+const state = { conversations: [], found: null, settings: lastSettings(), opener: null, panel: "" };
 
 const announce = (words) => (byId("status").textContent = words);
 const chat = new Chat(byId("turns"), {
   announce,
   schemaOf: (call) => toolbox.schemaOf(call),
   inspect: (turn) => showDrawer("Details", () => inspectPanel(turn)),
-  retry: (turn) => chat.retry(turn, request()),
+  mayAskAgain,
+  askAgain,
   onChange: showState,
   focusQuestion(element) {
     if (document.activeElement === text && text.value) return; // somebody is writing
@@ -32,7 +36,8 @@ const request = () => requestFields(state.settings, toolbox.names);
 
 // Conversations
 
-const idInAddress = () => /^#\/c\/([\w-]+)$/.exec(location.hash)?.[1] || null;
+// The conversation in the address and, where a search has led there, the item that was found.
+const inAddress = () => /^#\/c\/([\w-]+)(?:\/([\w-]+))?$/.exec(location.hash)?.slice(1) || [null, null];
 
 async function loadConversations() {
   const found = await getIfThere("/v1/conversations?limit=100");
@@ -40,11 +45,23 @@ async function loadConversations() {
   showConversations();
 }
 
+// Where a message was asked again, the conversation goes on in a newer version: that one is listed, unless the earlier one was added to since.
+const isReplaced = (one) => state.conversations.slice(0, state.conversations.indexOf(one)).some((other) => other.metadata?.replaces === one.id);
+
+// The earlier versions of a conversation that are listed nowhere, and that no other one goes on from.
+function earlierVersions(one) {
+  const newer = state.conversations.filter((other) => other.metadata?.replaces === one.metadata?.replaces);
+  const earlier = state.conversations.find((other) => other.id === one.metadata?.replaces);
+  return earlier && newer.length === 1 && isReplaced(earlier) ? [earlier, ...earlierVersions(earlier)] : [];
+}
+
 function showConversations() {
-  const rows = state.conversations.map((one) => {
+  const listed = state.found || state.conversations.filter((one) => one.id === chat.id || !isReplaced(one));
+  const rows = listed.map((one) => {
     const title = one.metadata?.title || "Conversation";
     const current = one.id === chat.id;
-    const link = el("a", { href: `#/c/${one.id}`, title, "aria-current": current ? "page" : null, text: title });
+    const href = `#/c/${one.id}${one.match ? `/${one.match.item}` : ""}`;
+    const link = el("a", { href, title, "aria-current": current ? "page" : null }, el("span", { class: "name", text: title }), one.match ? excerpt(one.match) : null);
     const forget = button(`Delete "${title}"`, { name: "trash", bare: true, kind: "forget" }, () => deleteConversation(one));
     return el("li", { class: current ? "current" : "" }, link, forget);
   });
@@ -52,11 +69,17 @@ function showConversations() {
 }
 
 async function deleteConversation(one) {
-  if (!confirm(`Delete "${one.metadata?.title || "this conversation"}"?`)) return;
+  const earlier = earlierVersions(state.conversations.find((other) => other.id === one.id) || one);
+  const more = earlier.length ? ` and ${earlier.length === 1 ? "its earlier version" : `its ${earlier.length} earlier versions`}` : "";
+  if (!confirm(`Delete "${one.metadata?.title || "this conversation"}"${more}?`)) return;
   await tell(async () => {
-    await remove(`/v1/conversations/${one.id}`);
-    state.conversations = state.conversations.filter((other) => other.id !== one.id);
-    if (chat.id === one.id) newChat();
+    for (const { id } of [one, ...earlier]) {
+      await remove(`/v1/conversations/${id}`);
+      const isLeft = (other) => other.id !== id;
+      state.conversations = state.conversations.filter(isLeft);
+      state.found &&= state.found.filter(isLeft);
+      if (chat.id === id) newChat();
+    }
     showConversations();
   });
 }
@@ -64,6 +87,7 @@ async function deleteConversation(one) {
 function newChat() {
   history.pushState(null, "", "#/");
   chat.leave(null);
+  showProblem("");
   state.settings = lastSettings();
   closeDrawer();
   showState();
@@ -71,12 +95,17 @@ function newChat() {
   text.focus();
 }
 
-async function openConversation(id) {
+async function openConversation(id, item = null) {
   await tell(async () => {
-    const conversation = await get(`/v1/conversations/${id}`);
+    const conversation = await getIfThere(`/v1/conversations/${id}`);
+    if (!conversation) {
+      newChat();
+      showProblem(NO_CONVERSATION);
+      return;
+    }
     state.settings = readSettings(conversation);
-    if (!state.conversations.some((one) => one.id === id)) state.conversations.unshift(conversation);
-    const opening = chat.open(id);
+    if (!state.conversations.some((one) => one.id === id)) state.conversations.push(conversation);
+    const opening = chat.open(id, item);
     showState();
     showConversations();
     await opening;
@@ -84,14 +113,48 @@ async function openConversation(id) {
   });
 }
 
-async function ensureConversation(said) {
-  if (chat.id) return;
-  const title = said.replace(/\s+/g, " ").trim().slice(0, 60);
+const titleOf = (said, files) => (said || files.map((file) => file.name).join(", ")).replace(/\s+/g, " ").trim().slice(0, 60);
+
+async function ensureConversation(said, files) {
+  if (chat.id) return toFront();
+  const title = titleOf(said, files);
   const made = await post("/v1/conversations", { metadata: { title, settings: JSON.stringify(state.settings) } });
   state.conversations.unshift(made);
   chat.leave(made.id);
   history.pushState(null, "", `#/c/${made.id}`);
   showConversations();
+}
+
+// The conversation that is added to is listed first.
+function toFront() {
+  const here = state.conversations.find((one) => one.id === chat.id);
+  if (here) state.conversations = [here, ...state.conversations.filter((one) => one !== here)];
+  showConversations();
+}
+
+function mayAskAgain() {
+  if (chat.running) announce("An answer is being given. Stop it first (Esc), or wait for it.");
+  return !chat.running;
+}
+
+// Ask a turn anew, perhaps in other words: the conversation goes on from there in a version of its own. The earlier one stays as it is.
+async function askAgain(turn, said, files) {
+  if (!mayAskAgain()) return;
+  await tell(async () => {
+    const before = await chat.itemOf(turn);
+    if (before) {
+      const { metadata } = await get(`/v1/conversations/${chat.id}`);
+      const title = chat.isFirst(turn) ? titleOf(said, files) : metadata.title;
+      const from = { conversation: chat.id, before };
+      const made = await post("/v1/conversations", { metadata: { ...metadata, title, replaces: chat.id }, from });
+      state.conversations.unshift(made);
+      history.pushState(null, "", `#/c/${made.id}`);
+      await chat.open(made.id);
+      showConversations();
+    } else chat.forget(turn);
+    text.focus();
+    await chat.send(said, files, request());
+  });
 }
 
 async function changeSettings(change) {
@@ -105,17 +168,26 @@ async function changeSettings(change) {
 }
 
 // What is said when something goes wrong that has no place of its own.
+function showProblem(words) {
+  const dismiss = button("Dismiss", { name: "close", bare: true }, () => {
+    showProblem("");
+    text.focus();
+  });
+  byId("problem").replaceChildren(...(words ? [el("div", { class: "notice failed" }, icon("alert"), el("span", { text: words }), dismiss)] : []));
+}
+
 async function tell(work) {
   try {
     return await work();
   } catch (error) {
-    const words = error instanceof ApiError ? error.message : "The server could not be reached.";
-    byId("empty").replaceChildren(el("p", { class: "notice failed", role: "alert", text: words }));
-    byId("empty").hidden = false;
-    if (!(error instanceof ApiError) && !(error instanceof TypeError)) throw error;
+    if (!isOutside(error)) throw error;
+    showProblem(explain(error));
     return undefined;
   }
 }
+const stumble = () => showProblem("Error: Something went wrong in this page. Reload it; your conversations are stored by the server.");
+addEventListener("error", stumble);
+addEventListener("unhandledrejection", stumble);
 
 // The composer
 
@@ -130,15 +202,32 @@ function fit() {
 
 byId("composer").addEventListener("submit", async (event) => {
   event.preventDefault();
+  await attached.reading;
   const said = text.value.trim();
-  if (!said || chat.running) return;
+  if ((!said && !attached.files.length) || chat.running) return;
+  showProblem("");
   await tell(async () => {
-    await ensureConversation(said);
+    await ensureConversation(said, attached.files);
     text.value = "";
     fit();
-    await chat.send(said, request());
+    await chat.send(said, attached.take(), request());
   });
 });
+
+const attached = new Attachments({ announce, onRemove: () => text.focus() });
+const attach = async (files) => {
+  const problems = await attached.add(files);
+  showProblem(problems.join(" "));
+  text.focus();
+};
+const chosen = el("input", { type: "file", multiple: true, hidden: true, "aria-label": "Text files" });
+chosen.addEventListener("change", async () => {
+  await attach(chosen.files);
+  chosen.value = ""; // so that the same file can be chosen again
+});
+byId("attachments").append(attached.element, chosen);
+byId("composer-start").append(button("Attach text files", { name: "clip", bare: true }, () => chosen.click()));
+takeDrops(byId("main"), attach);
 text.addEventListener("input", fit);
 text.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -168,8 +257,8 @@ async function showDrawer(title, make) {
     const content = await make();
     if (state.panel === title) byId("drawer-body").replaceChildren(...[content].flat().filter(Boolean));
   } catch (error) {
-    byId("drawer-body").replaceChildren(el("p", { class: "notice failed", text: error instanceof ApiError ? error.message : "The server could not be reached." }));
-    if (!(error instanceof ApiError) && !(error instanceof TypeError)) throw error;
+    byId("drawer-body").replaceChildren(el("p", { class: "notice failed", text: explain(error) }));
+    if (!isOutside(error)) throw error;
   }
 }
 
@@ -191,7 +280,7 @@ byId("head-end").append(
   button("Settings of this conversation", { name: "sliders", bare: true }, () => showDrawer("Settings", () => settingsPanel(state.settings, changeSettings))),
   button("Telemetry", { name: "chart", bare: true, id: "telemetry-button" }, () => showDrawer("Telemetry", telemetryPanel)),
 );
-byId("side-top").append(button("New chat", { name: "plus", kind: "wide" }, newChat));
+byId("side-top").append(button("New chat", { name: "plus", kind: "wide" }, newChat), searchField({ show: showFound, announce }));
 byId("scroller").addEventListener("click", () => toggleSide(false));
 byId("conversations").addEventListener("click", () => toggleSide(false));
 setUpTheme(byId("side-end"));
@@ -202,12 +291,29 @@ onKeyNeeded(askForKeyIn(byId("key-dialog")));
 
 // What is shown
 
+function showFound(found, words) {
+  state.found = found;
+  byId("search-hint").textContent = words;
+  byId("search-hint").hidden = !words;
+  showConversations();
+}
+
+function showVersions(here) {
+  const newer = state.conversations.find((one) => chat.id && one.metadata?.replaces === chat.id);
+  const link = (id, words) => el("a", { href: `#/c/${id}`, text: words });
+  const links = [here?.metadata?.replaces && link(here.metadata.replaces, "Show the earlier version"), newer && link(newer.id, "Show the newer version")].filter(Boolean);
+  byId("versions").replaceChildren(...links);
+  byId("versions").hidden = !links.length;
+}
+
 function showState() {
   const busy = Boolean(chat.running);
+  for (const one of byId("turns").querySelectorAll(".again")) one.disabled = busy;
   send.hidden = busy;
   stop.hidden = !busy;
   const here = state.conversations.find((one) => one.id === chat.id);
   const title = here?.metadata?.title || (chat.id ? "Conversation" : "New chat");
+  showVersions(here);
   byId("title").textContent = title;
   document.title = chat.id ? `${title} · callsmith` : "callsmith";
   const model = byId("model");
@@ -254,7 +360,7 @@ async function awaitTools() {
 }
 
 async function start() {
-  const id = idInAddress();
+  const [id, item] = inAddress();
   showState();
   await tell(async () => {
     await loadModels();
@@ -263,14 +369,15 @@ async function start() {
     byId("store-hint").hidden = (await get("/health")).store_is_lasting !== false;
     byId("telemetry-button").hidden = (await getIfThere("/v1/telemetry?minutes=1")) === null;
     tell(awaitTools);
-    if (id && !chat.id) await openConversation(id); // somebody may have begun to chat meanwhile
+    if (id && !chat.id) await openConversation(id, item); // somebody may have begun to chat meanwhile
     else showState();
   });
   text.focus();
 }
 addEventListener("hashchange", () => {
-  const id = idInAddress();
-  if (id && id !== chat.id) openConversation(id);
+  const [id, item] = inAddress();
+  if (id && id !== chat.id) openConversation(id, item);
+  else if (id && item) tell(() => chat.reveal(item));
   else if (!id && chat.id) newChat();
 });
 start();

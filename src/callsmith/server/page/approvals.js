@@ -5,6 +5,7 @@ import { button, el, icon } from "./dom.js";
 import { schemaForm } from "./form.js";
 import { jsonBlock, shortName } from "./json.js";
 import { safeAddress } from "./markdown.js";
+import { explain } from "./problems.js";
 
 const WORDS = { approved: "allowed", running: "allowed, and it runs", done: "allowed, and it has run", denied: "denied", expired: "answered too late" };
 
@@ -13,15 +14,15 @@ async function answer(id, decision, say) {
     await post(`/v1/approvals/${id}`, decision);
     return true;
   } catch (error) {
-    if (!(error instanceof ApiError)) say("The server could not be reached. Nothing has been decided: try again.");
+    if (!(error instanceof ApiError)) say("Error: The server could not be reached. Nothing has been decided: try again.");
     else if (error.status === 409) {
       const now = await get(`/v1/approvals/${id}`).catch(() => null);
       say(`Somebody else has answered this already: ${WORDS[now?.status] || "it is decided"}. Your answer was not used.`);
       return true;
     } else if (error.status === 404) {
-      say("This question is no longer open.");
+      say("This question is no longer open: it was answered too late, or the answer was stopped. Nothing was run.");
       return true;
-    } else say(error.message);
+    } else say(explain(error));
     return false;
   }
 }

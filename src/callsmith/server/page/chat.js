@@ -2,22 +2,33 @@
 
 import { ApiError, events, get, pages, post } from "./api.js";
 import { elicitationCard } from "./approvals.js";
+import { contentOf } from "./files.js";
+import { explain } from "./problems.js";
 import { Turn, turnsOf } from "./turn.js";
 import { TurnView } from "./transcript.js";
 
 const OPEN = "callsmith.open"; // the answers being given, by conversation
+const MOST_REMEMBERED = 100_000; // characters
 const LOOK_SECONDS = 1.5; // between two looks whether an MCP server asks something
 const wait = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000));
 
 function openAnswers() {
-  return JSON.parse(localStorage.getItem(OPEN) || "{}");
+  try {
+    return JSON.parse(localStorage.getItem(OPEN)) || {};
+  } catch {
+    return {}; // somebody else has written there
+  }
 }
 
 function setOpen(conversation, answer) {
   const all = openAnswers();
   if (answer) all[conversation] = answer;
   else delete all[conversation];
-  localStorage.setItem(OPEN, JSON.stringify(all));
+  try {
+    localStorage.setItem(OPEN, JSON.stringify(all));
+  } catch {
+    localStorage.setItem(OPEN, JSON.stringify({ [conversation]: answer && { id: answer.id, said: answer.said.slice(0, MOST_REMEMBERED) } })); // a browser does not remember much
+  }
 }
 
 export class Chat {
@@ -38,7 +49,8 @@ export class Chat {
     this.place.replaceChildren();
   }
 
-  async open(id) {
+  // Show a conversation: its end, or the item that is named.
+  async open(id, item = null) {
     this.leave(id);
     const mine = this.generation;
     this.older = pages(`/v1/conversations/${id}/items`);
@@ -48,24 +60,54 @@ export class Chat {
     this.#toEnd();
     const left = openAnswers()[id];
     if (left) this.#followLeft(left, mine);
+    if (item) await this.reveal(item);
   }
 
-  // Send what the user says; `request` has the rest: model, instructions, …
-  async send(text, request) {
-    const turn = new Turn(text);
+  // Scroll to an item of the conversation, if it has it.
+  async reveal(item) {
+    const mine = this.generation;
+    const find = () => [...this.views.keys()].find((turn) => turn.items.includes(item));
+    while (!find() && this.older) {
+      if (this.loading) await wait(0.05);
+      else await this.#showOlder(mine);
+      if (mine !== this.generation) return;
+    }
+    const { element } = this.views.get(find()) || {};
+    if (!element) return;
+    for (const other of this.place.querySelectorAll(".found")) other.classList.remove("found");
+    element.classList.add("found");
+    element.tabIndex = -1;
+    element.scrollIntoView();
+    element.focus({ preventScroll: true });
+  }
+
+  // The id of what was said in a turn, in the conversation; null where the turn has failed and is not in it.
+  async itemOf(turn) {
+    if (turn.status === "failed") return null;
+    if (!turn.items.length && turn.id) turn.items.push((await get(`/v1/responses/${turn.id}/input_items?limit=1`)).data[0].id);
+    return turn.items[0] ?? null;
+  }
+
+  isFirst(turn) {
+    return !this.older && this.views.get(turn)?.element === this.place.firstElementChild;
+  }
+
+  // Send what the user says, with files; `request` has the rest: model, instructions, …
+  async send(said, files, request) {
+    const turn = new Turn(said, files);
     turn.live = true;
     turn.request = request;
     this.#show(turn);
     this.#toEnd();
-    const body = { ...request, input: [{ role: "user", content: text }], conversation: this.id };
+    const body = { ...request, input: [{ role: "user", content: contentOf(said, files) }], conversation: this.id };
     const asked = { background: true, stream: true, tool_events: true, wait_for_approval: true, explain: true };
     await this.#follow(turn, events("/v1/responses", { method: "POST", body: { ...body, ...asked } }), this.generation);
   }
 
-  async retry(turn, request) {
+  // Take a turn that has failed out of sight.
+  forget(turn) {
     this.views.get(turn)?.element.remove();
     this.views.delete(turn);
-    await this.send(turn.said, request);
   }
 
   async stop() {
@@ -74,13 +116,13 @@ export class Chat {
     try {
       await post(`/v1/responses/${turn.id}/cancel`);
     } catch (error) {
-      this.context.announce(error.message); // it has ended meanwhile
+      this.context.announce(explain(error)); // it has ended meanwhile
     }
   }
 
   // An answer that was being given when the page was left.
-  async #followLeft({ id, said }, mine) {
-    const turn = new Turn(said);
+  async #followLeft({ id, said, files }, mine) {
+    const turn = new Turn(said, files);
     turn.id = id;
     this.#show(turn);
     this.#toEnd();
@@ -100,7 +142,7 @@ export class Chat {
           turn.offline = false;
           const isNew = !turn.id;
           turn.see(event);
-          if (isNew && turn.id) setOpen(this.id, { id: turn.id, said: turn.said });
+          if (isNew && turn.id) setOpen(this.id, { id: turn.id, said: turn.said, files: turn.files });
           this.#schedule(turn);
           if (!turn.isOpen) break;
         }
@@ -123,11 +165,11 @@ export class Chat {
   async #isFinal(turn, error) {
     if (!(error instanceof ApiError)) {
       if (turn.id) return false;
-      turn.fail("The server could not be reached, and it is not known whether it has got this.");
-    } else if (error.status === 404) turn.fail("The server does not know this answer any more.");
+      turn.fail("Error: The server could not be reached, and it is not known whether it has got this. When it runs again, reload the page: if the message is not there, send it again.");
+    } else if (error.status === 404) turn.fail(turn.id ? "Error: The server does not know this answer any more: it was deleted, or the server was restarted without --store. Try again." : explain(error));
     else if (turn.id && (error.status >= 500 || error.status === 429)) return false;
     else if (turn.id) return this.#readWhole(turn);
-    else turn.fail(error.message);
+    else turn.fail(explain(error));
     return true;
   }
 
@@ -139,7 +181,7 @@ export class Chat {
       return !turn.isOpen;
     } catch (error) {
       if (!(error instanceof ApiError)) return false;
-      turn.fail(error.message);
+      turn.fail(explain(error));
       return true;
     }
   }
@@ -184,7 +226,7 @@ export class Chat {
   }
 
   #show(turn) {
-    const view = new TurnView(turn, { ...this.context, retry: (one) => this.context.retry(one) });
+    const view = new TurnView(turn, this.context);
     this.views.set(turn, view);
     this.place.append(view.element);
     return view;

@@ -7,8 +7,11 @@ const LAST = "callsmith.settings"; // those of the latest conversation, for the 
 export const STANDARD = { model: "", instructions: "", temperature: null, off: [] };
 
 export function lastSettings() {
-  const last = JSON.parse(localStorage.getItem(LAST) || "{}");
-  return { ...STANDARD, model: last.model || "" };
+  try {
+    return { ...STANDARD, model: JSON.parse(localStorage.getItem(LAST) || "{}").model || "" };
+  } catch {
+    return { ...STANDARD }; // somebody else has written there
+  }
 }
 
 export function readSettings(conversation) {

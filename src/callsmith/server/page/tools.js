@@ -1,9 +1,10 @@
 // The server's tools: what they cost, which are on in this conversation, the state of MCP servers, and calls by hand.
 
-import { ApiError, getIfThere, post } from "./api.js";
+import { getIfThere, post } from "./api.js";
 import { button, el, readableSeconds, shortened } from "./dom.js";
 import { schemaForm } from "./form.js";
 import { resultBlock, shortName, visible } from "./json.js";
+import { explain, isOutside } from "./problems.js";
 
 const MOST_DESCRIPTION = 2000;
 
@@ -104,10 +105,10 @@ export class Toolbox {
         const words = `${ok ? "Done" : "Failed"}${seconds === undefined ? "" : `, ${readableSeconds(seconds)}`}`;
         result.replaceChildren(el("p", { class: ok ? "hint" : "problem", text: words }), ...[resultBlock(typeof content === "string" ? content : JSON.stringify(content))].flat());
       } catch (error) {
-        if (!(error instanceof ApiError)) throw error;
+        if (!isOutside(error)) throw error;
         const ask = error.code === "confirmation_required";
         const sure = button("Run it all the same", { kind: "danger" }, () => call(true));
-        result.replaceChildren(el("p", { class: "problem", text: ask ? "This call needs approval: it can change things." : error.message }), ask ? sure : "");
+        result.replaceChildren(el("p", { class: "problem", text: ask ? "This call needs approval: it can change things." : explain(error) }), ask ? sure : "");
       } finally {
         run.disabled = false;
       }

@@ -2,11 +2,13 @@
 
 import { approvalCard } from "./approvals.js";
 import { button, copyButton, el, icon, readableSeconds, shortened, svg } from "./dom.js";
+import { Attachments, sentFile } from "./files.js";
 import { jsonBlock, parse, resultBlock, shortName, visible } from "./json.js";
 import { markdown } from "./markdown.js";
 import { spansOf } from "./turn.js";
 
 const MOST_NOTICE = 2000;
+const MOST_SAID = 20_000;
 const MOST_THOUGHTS = 50_000; // characters that are shown at once
 const STATES = {
   writing: "being written",
@@ -128,6 +130,59 @@ function progressText({ text, current, total }) {
 
 const VIEWS = { text: TextView, reasoning: ReasoningView, notice: NoticeView, call: CallView };
 
+// What the user has said: with its files, and to be edited and sent again.
+class SaidView {
+  constructor(turn, context) {
+    Object.assign(this, { turn, context });
+    this.element = el("div", { class: "said" });
+    this.edit = button("Edit this message", { name: "edit", bare: true, kind: "again" }, () => this.#open());
+    this.#close();
+  }
+
+  #close() {
+    const { said, files } = this.turn;
+    const bubble = said ? el("div", { class: "bubble" }, shortened(said, MOST_SAID, (part) => part)) : null;
+    this.element.classList.remove("editing");
+    this.element.replaceChildren(...[this.edit, el("div", { class: "said-parts" }, bubble, files.map(sentFile))]);
+  }
+
+  #open() {
+    if (!this.context.mayAskAgain()) return;
+    const text = el("textarea", { rows: Math.min(12, this.turn.said.split("\n").length + 1), "aria-label": "Edit your message" });
+    text.value = this.turn.said;
+    const attached = new Attachments({ files: this.turn.files, announce: this.context.announce, onRemove: () => text.focus() });
+    const cancel = () => {
+      this.#close();
+      this.edit.focus();
+    };
+    const form = el(
+      "form",
+      { class: "edit" },
+      text,
+      attached.element,
+      el("p", { class: "hint", text: "The conversation goes on from here. What came after is kept as an earlier version." }),
+      el("div", { class: "actions" }, button("Send again", { kind: "primary", type: "submit" }), button("Cancel", {}, cancel)),
+    );
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      const said = text.value.trim();
+      if (said || attached.files.length) this.context.askAgain(this.turn, said, attached.files);
+    });
+    form.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {
+        event.stopPropagation();
+        cancel();
+      } else if (event.target === text && event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        form.requestSubmit();
+      }
+    });
+    this.element.classList.add("editing");
+    this.element.replaceChildren(form);
+    text.focus();
+  }
+}
+
 export class TurnView {
   constructor(turn, context) {
     Object.assign(this, { turn, context });
@@ -136,7 +191,7 @@ export class TurnView {
     this.blocks = el("div", { class: "blocks" });
     this.foot = el("div", { class: "foot" });
     this.questions = el("div", { class: "questions" });
-    const said = turn.said === null ? null : el("div", { class: "said" }, el("div", { class: "bubble", text: turn.said }));
+    const said = turn.said === null ? null : new SaidView(turn, context).element;
     this.answer = el("div", { class: "answer" }, this.blocks, this.questions, this.foot);
     this.element = el("article", { class: "turn", "aria-label": "A question and its answer" }, said, this.answer);
     this.update();
@@ -188,9 +243,13 @@ export class TurnView {
     else if (turn.isOpen && !waiting && !running) parts.push(this.#working());
     if (turn.error) parts.push(el("p", { class: "notice failed" }, icon("alert"), el("span", {}, shortened(visible(turn.error), MOST_NOTICE, (part) => part))));
     if (turn.status === "cancelled") parts.push(el("p", { class: "hint", text: "Stopped." }));
-    if (["failed", "cancelled"].includes(turn.status) && turn.said && this.context.retry) parts.push(button("Try again", { name: "retry", kind: "small" }, () => this.context.retry(turn)));
-    if (!turn.isOpen && (turn.usage || turn.id)) parts.push(this.#summary());
+    if (["failed", "cancelled"].includes(turn.status) && turn.said !== null) parts.push(this.#again("Try again", ""));
+    if (!turn.isOpen && (turn.blocks.length || turn.id)) parts.push(this.#summary());
     this.foot.replaceChildren(...parts);
+  }
+
+  #again(label, kind) {
+    return button(label, { name: "retry", kind: `small again ${kind}` }, () => this.context.mayAskAgain() && this.context.askAgain(this.turn, this.turn.said, this.turn.files));
   }
 
   // A sign of life; after a while with the seconds it has taken so far: a model may have to be loaded, or read much.
@@ -214,8 +273,9 @@ export class TurnView {
     const line = timeline(turn);
     const said = turn.blocks.filter((block) => block.kind === "text").map((block) => block.text).join("\n\n");
     const copy = said && copyButton(said, "quiet");
-    const inspect = button("Details", { kind: "small quiet" }, () => this.context.inspect(turn));
-    return el("div", { class: "summary" }, line, el("span", { class: "hint", text: words.join(" · ") }), copy, inspect);
+    const again = turn.said !== null && ["completed", "incomplete"].includes(turn.status) && this.#again("Regenerate", "quiet");
+    const inspect = turn.id && button("Details", { kind: "small quiet" }, () => this.context.inspect(turn));
+    return el("div", { class: "summary" }, line, words.length ? el("span", { class: "hint", text: words.join(" · ") }) : null, copy || null, again, inspect || null);
   }
 }
 

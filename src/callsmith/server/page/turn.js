@@ -1,10 +1,15 @@
 // One turn: what the user said, and the blocks of the answer as the events of its stream make them. Knows nothing of elements.
 
+import { asFile } from "./files.js";
+import { explainMessage } from "./problems.js";
+
 const OPEN = ["queued", "in_progress"];
 
 export class Turn {
-  constructor(said) {
+  constructor(said, files = []) {
     this.said = said;
+    this.files = files;
+    this.items = []; // the ids of its items in the conversation, as far as they are known: first that of what was said
     this.blocks = [];
     this.status = "in_progress";
     this.error = "";
@@ -41,12 +46,13 @@ export class Turn {
     else if (type === "response.output_text.delta") this.#append(event.item_id, "text", event.delta);
     else if (/^response\.reasoning.*\.delta$/.test(type)) this.#append(event.item_id, "reasoning", event.delta);
     else if (event.response) this.#seeResponse(event.response);
-    else if (type === "error") this.fail(event.message || event.error?.message || "the stream broke off");
+    else if (type === "error") this.fail(explainMessage(event.message || event.error?.message || "the answer broke off", event.code || event.error?.code || "server_error"));
   }
 
   // Take in an item that is complete, of a stored conversation.
   addItem(item) {
     this.status = "completed";
+    this.items.push(item.id);
     this.#add(item);
     this.#finish(item);
   }
@@ -61,10 +67,10 @@ export class Turn {
     this.id = response.id;
     this.model = response.model;
     this.status = response.status;
-    this.error = response.error?.message || "";
+    this.error = response.error ? explainMessage(response.error.message, response.error.code) : "";
     this.usage = response.usage || this.usage;
     this.report = response.callsmith || this.report;
-    if (response.incomplete_details?.reason === "max_output_tokens") this.error = "The answer was cut off: it had reached its length limit.";
+    if (response.incomplete_details?.reason === "max_output_tokens") this.error = "The answer was cut off: it had reached its length limit. Write \"go on\" for the rest.";
     if (!this.isOpen) this.#end();
   }
 
@@ -200,9 +206,10 @@ export function turnsOf(items) {
   const turns = [];
   for (const item of items) {
     if (item.type === "message" && item.role !== "assistant") {
-      const said = typeof item.content === "string" ? item.content : item.content.map((part) => part.text ?? "").join("");
-      turns.push(new Turn(said));
+      const parts = typeof item.content === "string" ? [item.content] : item.content.map((part) => part.text ?? "");
+      turns.push(new Turn(parts.filter((part) => !asFile(part)).join(""), parts.map(asFile).filter(Boolean)));
       turns.at(-1).status = "completed";
+      turns.at(-1).items.push(item.id);
     } else {
       if (!turns.length) turns.push(new Turn(null));
       turns.at(-1).addItem(item);
