@@ -46,7 +46,10 @@ async function loadConversations() {
 }
 
 // Where a message was asked again, the conversation goes on in a newer version: that one is listed, unless the earlier one was added to since.
-const isReplaced = (one) => state.conversations.slice(0, state.conversations.indexOf(one)).some((other) => other.metadata?.replaces === one.id);
+function isReplaced(one) {
+  const at = state.conversations.findIndex((other) => other.id === one.id);
+  return state.conversations.slice(0, Math.max(at, 0)).some((other) => other.metadata?.replaces === one.id);
+}
 
 // The earlier versions of a conversation that are listed nowhere, and that no other one goes on from.
 function earlierVersions(one) {
@@ -61,7 +64,7 @@ function showConversations() {
     const title = one.metadata?.title || "Conversation";
     const current = one.id === chat.id;
     const href = `#/c/${one.id}${one.match ? `/${one.match.item}` : ""}`;
-    const link = el("a", { href, title, "aria-current": current ? "page" : null }, el("span", { class: "name", text: title }), one.match ? excerpt(one.match) : null);
+    const link = el("a", { href, title, "aria-current": current ? "page" : null }, el("span", { class: "name", text: title }), isReplaced(one) ? el("span", { class: "excerpt", text: "Earlier version" }) : null, one.match ? excerpt(one.match) : null);
     const forget = button(`Delete "${title}"`, { name: "trash", bare: true, kind: "forget" }, () => deleteConversation(one));
     return el("li", { class: current ? "current" : "" }, link, forget);
   });

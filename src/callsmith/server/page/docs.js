@@ -3,10 +3,14 @@
 import { get, onKeyNeeded } from "./api.js";
 import { byId, el } from "./dom.js";
 import { askForKeyIn } from "./key.js";
+import { explain } from "./problems.js";
 
 const METHODS = ["get", "post", "put", "patch", "delete"];
 onKeyNeeded(askForKeyIn(byId("key-dialog")));
-const api = await get("/openapi.json");
+const api = await get("/openapi.json").catch((error) => {
+  byId("operations").append(el("p", { class: "notice failed", role: "alert", text: explain(error) }));
+  throw error;
+});
 const shown = [];
 
 const named = (schema) => schema.$ref?.split("/").pop();

@@ -147,7 +147,7 @@ const MAKERS = {
     input.value = value === undefined ? "" : JSON.stringify(value, null, 2);
     return leaf(input, { ...schema, title: `${schema.title || context.name || "Value"} (JSON)` }, context, (text) => {
       const read = parse(text);
-      if (read === undefined) throw new Error(`${context.name || "Value"}: this is no JSON`);
+      if (read === undefined) throw new Error(`${context.name || "Value"}: this is not valid JSON; look for a missing quote, comma or bracket`);
       return read;
     });
   },
@@ -172,7 +172,7 @@ export function schemaForm(schema, value = {}) {
   const read = () => {
     if (part) return part.read();
     const found = parse(raw.value);
-    if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Error("The arguments have to be a JSON object.");
+    if (found === null || typeof found !== "object" || Array.isArray(found)) throw new Error("The arguments have to be a JSON object, such as {\"name\": \"value\"}.");
     return found;
   };
   const problem = el("p", { class: "problem", role: "alert" });

@@ -2,6 +2,7 @@
 
 import { currentKey, setKey } from "./api.js";
 import { button, el } from "./dom.js";
+import { explainMessage } from "./problems.js";
 
 export const askForKeyIn = (dialog) => (why) =>
   new Promise((done) => {
@@ -12,7 +13,7 @@ export const askForKeyIn = (dialog) => (why) =>
       "form",
       { method: "dialog" },
       el("h2", { id: "key-title", text: "This server wants a key" }),
-      el("p", { class: "hint", text: currentKey() ? why : "Whoever runs it makes one with callsmith keys new NAME." }),
+      el("p", { class: "hint", text: currentKey() ? explainMessage(why) : "Whoever runs it makes one with callsmith keys new NAME." }),
       el("div", { class: "field" }, el("label", { for: "key", text: "Key" }), key),
       el("label", { class: "inline" }, remember, "Remember it in this browser"),
       el("div", { class: "actions" }, open),

@@ -160,7 +160,7 @@ class SaidView {
       { class: "edit" },
       text,
       attached.element,
-      el("p", { class: "hint", text: "The conversation goes on from here. What came after is kept as an earlier version." }),
+      this.turn.status === "failed" ? null : el("p", { class: "hint", text: "The conversation goes on from here. What came after is kept as an earlier version." }),
       el("div", { class: "actions" }, button("Send again", { kind: "primary", type: "submit" }), button("Cancel", {}, cancel)),
     );
     form.addEventListener("submit", (event) => {
