@@ -104,7 +104,7 @@ type Conversation = {
     id: string, object: "conversation"
     created_at: integer  // Unix time.
     metadata: map<string>  // Of the caller's own.
-    match?: {item: string, before: string, text: string, after: string}  // Where a search found it in a message, and what stands around it.
+    match?: {item: string, before: string, text: string, after: string}  // Where a search found it in a message.
 }
 type Conversations = {..._Page, data: Conversation[]}
 type Compaction = {id: string, object: "response.compaction", created_at: integer, output: object[], usage: ResponsesUsage}

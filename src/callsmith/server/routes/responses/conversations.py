@@ -1,7 +1,7 @@
 """`/v1/conversations`: conversations that the server keeps, and their items. A response is added to one by naming it.
 
-OpenAI does not have the list of a caller's own, `GET /v1/conversations?limit&after`, the one that was last added to first, with `query`
-those in which something is said; nor `from`, which begins a conversation with what another one has.
+OpenAI does not have `GET /v1/conversations?limit&after`: a caller's own, the one that was last added to first; with `query`
+those in which that is said. Nor has it `from`, which begins a conversation with what another one has.
 """
 
 import asyncio
