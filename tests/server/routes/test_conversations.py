@@ -301,6 +301,17 @@ async def test_conversations_are_found_by_their_title_and_by_what_is_said_in_the
             await search(asking, wrong)
 
 
+async def test_a_search_reads_every_way_in_which_a_message_is_written():
+    asking = client(FakeModel(says("one")))
+    picture: Any = {"type": "input_image", "image_url": "data:image/png;base64,iVBORw0KGgo="}
+    content: Any = ["plain ", {"type": "input_text", "text": "needle"}, picture]
+    call: Any = {"type": "function_call", "call_id": "c1", "name": "weather", "arguments": '{"city": "needle"}'}
+    items: Any = [{"role": "user", "content": content}, call, {"role": "user", "content": ""}]
+    made = await asking.conversations.create(items=items)
+    page = await search(asking, "plain needle")
+    assert [(one["id"], one["match"]["text"]) for one in page["data"]] == [(made.id, "plain needle")]
+
+
 async def test_a_search_that_takes_long_goes_on_with_the_next_request(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("callsmith.server.routes.responses.conversations._SEARCH_SECONDS", -1.0)
     asking = client(FakeModel(says("one")))

@@ -151,12 +151,18 @@ async def _find_message(
     ids = conversation.items[::-1]
     for start in range(0, len(ids), _BATCH):
         for id, item in (await stored.items.get(ids[start : start + _BATCH])).items():
-            text = "".join(part.get("text") or "" for part in item["content"]) if item["type"] == "message" else ""
+            text = _read_text(item)
             if match := wanted.search(text):
                 before, after = text[: match.start()][-_AROUND:], text[match.end() :][:_AROUND]
                 return {"item": id, "before": before, "text": match[0], "after": after}
         await asyncio.sleep(0)  # others have their turn
     return None
+
+
+def _read_text(item: Json) -> str:
+    """What is said in an item: nothing where it is no message. A part may be a text alone."""
+    parts = item["content"] if item["type"] == "message" else ()
+    return "".join(part if isinstance(part, str) else part.get("text") or "" for part in parts)
 
 
 def _read_metadata(body: Fields) -> Mapping[str, Json]:
