@@ -62,6 +62,7 @@ PROGRAMS = {
     "codex": "Codex's own",
     "git": "Git's own",
     "llm": "llm's own",
+    "open-webui": "Open WebUI's own",
     "opencode": "OpenCode's own",
     "nats-server": "a NATS server's own",
     "litellm": "LiteLLM's own",
