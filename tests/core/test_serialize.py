@@ -30,10 +30,10 @@ COUNT = st.integers(0, 10**6)
 SECONDS = st.none() | st.floats(0, 1e10)
 
 
-def built(kind: type, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
+def built(of: type, /, **strategies: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     """Values with every field set: a field that is added to the class and forgotten here is an error."""
-    assert {field.name for field in fields(kind)} == strategies.keys()
-    return st.builds(kind, **strategies)
+    assert {field.name for field in fields(of)} == strategies.keys()
+    return st.builds(of, **strategies)
 
 
 CALLS = built(Call, name=TEXT, arguments=OBJECT, id=TEXT, text=TEXT)
@@ -74,6 +74,7 @@ TOOLS = built(
     binding=st.none() | BINDINGS,
     cache_seconds=st.sampled_from([None, 0.0]),  # more is for some tools only
     background=FLAG,
+    kind=TEXT,
 )
 CONFIRMATIONS = built(ConfirmationNeeded, id=TEXT, call=CALLS, reason=TEXT, expires=SECONDS, tool=st.none() | TOOLS)
 DECISIONS = built(Approved, arguments=st.none() | OBJECT, remember=FLAG, by=TEXT) | built(Denied, message=TEXT)

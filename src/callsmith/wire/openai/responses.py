@@ -164,8 +164,10 @@ def _add_found(tools: tuple[Tool, ...], spaces: Namespaces, items: Iterable[Fiel
         more, inner = _read_entries([entry])
         found |= {tool.name: tool for tool in more}
         spaces = {**inner, **spaces}
-    known = {tool.name for tool in tools}
-    return (*tools, *(tool for tool in found.values() if tool.name not in known)), spaces
+    if found:  # else the same tuple again: what was made for it is cached by it
+        known = {tool.name for tool in tools}
+        tools = (*tools, *(tool for tool in found.values() if tool.name not in known))
+    return tools, spaces
 
 
 class ResponsesToolFields(ToolFields, component="ResponsesFunction"):
