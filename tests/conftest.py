@@ -4,13 +4,15 @@ import asyncio
 import gc
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from zlib import crc32
 
 import pytest
 from hypothesis import HealthCheck, is_hypothesis_test, settings
 
+from callsmith.core.errors import MissingExtra
 from callsmith.models.local import LocalModel
 from tests.effort import PROFILE, PROFILES
 from tests.small import open_shallow, open_small
@@ -50,6 +52,17 @@ def left_out_of_samples(items: list[pytest.Item]) -> Iterator[pytest.Item]:
     for test, cases in tests.items():
         first = crc32(test.encode()) % SAMPLED
         yield from (case for number, case in enumerate(cases) if number % SAMPLED != first and len(cases) > SAMPLED)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, object, object]:
+    """Skip what needs an engine that is not installed, as on machines where only the rest is tried."""
+    try:
+        return (yield)
+    except (MissingExtra, ModuleNotFoundError) as error:
+        if find_spec("xllamacpp") is not None or getattr(error, "extra", "llama") != "llama":
+            raise
+        pytest.skip(f"needs an engine: {error}")
 
 
 def pytest_collection_finish() -> None:

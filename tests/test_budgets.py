@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("xllamacpp")
+
 from benchmarks import grammar, memory
 from callsmith.core.values import Call, Choice
 from callsmith.engines.decoding.compiler import Compiler

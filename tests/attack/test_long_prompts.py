@@ -5,6 +5,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("llguidance")
+
 from callsmith.core.errors import PromptTooLong
 from callsmith.core.values import Message, Request, Sampling
 from callsmith.formats.prompt.prompt import Prompt

@@ -5,6 +5,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("xllamacpp")
+
 from callsmith.cli import doctor
 from callsmith.engines import memory
 from callsmith.engines.llama import libllama

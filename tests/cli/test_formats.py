@@ -116,6 +116,7 @@ def test_what_cannot_be_shown_as_a_response_template_is_an_error(callsmith):
 
 @pytest.mark.weights
 def test_the_template_of_a_gguf_file_is_taken_from_it(callsmith):
+    pytest.importorskip("xllamacpp")
     result = callsmith("formats", "detect", str(shallow_file()))
     assert result.code == 1 and "shows no calls" in result.err  # it was read
 

@@ -7,6 +7,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("xllamacpp")
+
 from callsmith.core.errors import MissingExtra, Unavailable
 from callsmith.engines.llama import libllama
 from callsmith.models.weights import fetch as weights

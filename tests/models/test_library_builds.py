@@ -122,6 +122,7 @@ def test_a_tarball_with_another_sha256_is_thrown_away(registry) -> None:
 
 
 def test_a_library_that_does_not_work_here_is_thrown_away_and_that_is_remembered(registry) -> None:
+    pytest.importorskip("xllamacpp")
     build = registry(CONTENT)
     with pytest.raises(Unavailable, match=r"toy does not work on this machine: the llama\.cpp library cannot be loaded"):
         Installer().install(build)

@@ -1,7 +1,10 @@
 """A grammar with triggers costs nothing until one is written, and holds from there on. On a real vocabulary."""
 
-import numpy as np
 import pytest
+
+pytest.importorskip("xllamacpp")
+
+import numpy as np
 
 from callsmith.core.values import Choice, Tool
 from callsmith.engines.decoding.compiler import Compiler, TriggeredConstraint

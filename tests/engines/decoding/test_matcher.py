@@ -3,11 +3,12 @@
 import threading
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 pytest.importorskip("llguidance")
 pytest.importorskip("xllamacpp")
+
+import numpy as np
 
 from callsmith.core.values import Call, Choice, Tool
 from callsmith.engines.decoding.compiler import Compiler

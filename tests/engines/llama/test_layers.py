@@ -6,6 +6,8 @@ from pathlib import Path
 
 import pytest
 
+pytest.importorskip("xllamacpp")
+
 from callsmith.engines.llama.placement import Demand, Device, Header, Placement, demand_of, layers_that_fit, place, read_header
 from callsmith.engines.llama.trial_decode import VOCABULARY, write_tiny_model
 from tests.small import small_file

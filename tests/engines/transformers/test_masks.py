@@ -4,13 +4,13 @@ import asyncio
 import json
 from collections.abc import Iterator
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the transformers engine has an environment of its own: make test-torch")
 pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 
+import numpy as np
 import torch
 
 from callsmith.core.schema import validate

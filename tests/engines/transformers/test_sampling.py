@@ -2,12 +2,12 @@
 
 from typing import Any
 
-import numpy as np
 import pytest
 
 pytest.importorskip("torch", reason="the transformers engine has an environment of its own: make test-torch")
 pytest.importorskip("transformers")
 
+import numpy as np
 import torch
 
 from callsmith.core.values import Sampling

@@ -8,6 +8,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("llguidance")
+
 from callsmith.core.errors import GrammarRefused, QueueFull, UsageError
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Call, Choice, Message, Request, Sampling, Tool, Usage

@@ -9,6 +9,8 @@ from types import SimpleNamespace
 
 import pytest
 
+pytest.importorskip("huggingface_hub")
+
 from callsmith.core.errors import MissingExtra, Rejected, Unavailable, UsageError
 from callsmith.engines.cache_folder import hub_cache_folder
 from callsmith.models.weights import fetch as weights
