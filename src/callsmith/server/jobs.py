@@ -7,15 +7,18 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
+from typing import TYPE_CHECKING
 
 from callsmith.core.errors import CallsmithError
 from callsmith.core.ports import Toolset
 from callsmith.core.serialize import DocumentCodec
 from callsmith.runtime.jobs.job import Job, JobChanged, JobLimits
-from callsmith.server.service import Service
 from callsmith.server.store import Document, Stale, Store, caller_kind, leases, list_all
 from callsmith.server.store.leases import Leases, put_through_outage, wait_until
 from callsmith.tools.wrap import Filtered
+
+if TYPE_CHECKING:
+    from callsmith.server.service import Service  # needs the server's extra, which jobs of `callsmith mcp` do without
 
 JOB_CODEC = DocumentCodec(Job, outside=frozenset({"id", "version"}))
 
@@ -73,7 +76,7 @@ def _read_job(document: Document) -> Job:
     return JOB_CODEC.read(document.data, id=document.id, version=document.version or 0)
 
 
-async def recover_jobs(service: Service) -> None:
+async def recover_jobs(service: "Service") -> None:
     """Look for jobs and calls of servers that were stopped, again and again, and recover them."""
 
     async def look() -> None:
@@ -96,7 +99,7 @@ async def look_repeatedly(look: Callable[[], Awaitable[None]]) -> None:
         await asyncio.sleep(leases.LEASE_SECONDS / 2 if rounds < _FIRST_ROUNDS else _SECONDS)
 
 
-def _tools_of(service: Service, subject: str) -> Toolset | None:
+def _tools_of(service: "Service", subject: str) -> Toolset | None:
     """The server's tools that a caller may use."""
     keys, tools = service.settings.keys, service.tools.toolset
     if tools is None or not keys:

@@ -38,7 +38,7 @@ async def _list(host: McpHost, server: str | None, ask: "Ask[E]") -> tuple[list[
 async def read_resource(host: McpHost, uri: str, server: str | None = None) -> Sequence[ResourceContents]:
     """What a resource says. Where the server is not named, it is the one that lists it, or the only one."""
     if server is None and len(host.configs) > 1:
-        holders = {resource.server for resource in (await list_resources(host))[0] if resource.uri == uri}
+        holders = dict.fromkeys(resource.server for resource in (await list_resources(host))[0] if resource.uri == uri)
         server = _only(holders, f"which server has {uri}?")
     return await host.read_resource(server or next(iter(host.configs), ""), uri)
 
