@@ -18,7 +18,7 @@ import pytest
 ROOT = Path(__file__).parent.parent / "src" / "callsmith"
 
 CODECS = frozenset({"formats", "grammar", "wire"})
-EFFECTS = frozenset({"engines", "models", "tools", "bus", "runtime"})
+EFFECTS = frozenset({"engines", "models", "tools", "bus", "runtime", "code"})
 INWARD = frozenset({"core", "files"}) | CODECS
 
 
@@ -45,6 +45,7 @@ RULES = {
     "tools": Rule(INWARD, frozenset({"pydantic", "pydantic_core", "griffe", "mcp", "mcp_types", "httpx2", "anyio"})),
     "bus": Rule(INWARD, frozenset({"msgspec", "nats", "cryptography", "jwt", "aiohttp"})),
     "runtime": Rule(frozenset({"core", "files", "tools.define", "tools.functions"}), frozenset({"opentelemetry"})),
+    "code": Rule(INWARD | {"runtime", "tools.functions"}, frozenset({"pydantic_monty"})),
     "capabilities": Rule(INWARD | EFFECTS),
     "server": Rule(
         INWARD | EFFECTS | {"capabilities"}, frozenset({"starlette", "msgspec", "uvicorn", "prometheus_client", "asyncpg"})

@@ -36,7 +36,8 @@ class Saved:
     """A conversation between two steps.
 
     `pending` are the calls that wait for a person's decision and `decisions` the decisions made, by call id, on calls that have
-    not run yet. `started` are calls that must not run twice and had begun when this was written.
+    not run yet. `started` are calls that must not run twice and had begun when this was written; `checkpoints` are what calls
+    have noted, by call id, to be taken up where they stopped.
     """
 
     id: str
@@ -47,6 +48,7 @@ class Saved:
     decisions: Mapping[str, Decision] = field(default_factory=dict[str, Decision])
     granted: frozenset[str] = frozenset()
     started: frozenset[str] = frozenset()
+    checkpoints: Mapping[str, str] = field(default_factory=dict[str, str])
 
 
 def dump(value: object) -> dict[str, Json]:

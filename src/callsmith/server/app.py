@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, nullcontext
+from importlib import import_module
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -55,6 +56,8 @@ def create_app(
     """
     if not models:
         raise UsageError("a server needs at least one model")
+    if settings.llm.tools_code:
+        import_module("callsmith.code")  # says what is missing, before anybody asks
     store = store or SqliteStore(limits=StoreLimits(bytes=settings.store_bytes))
     audit = AuditLog(store, settings.audit, request_id)
     audited = None if settings.audit == "off" else audit

@@ -49,7 +49,7 @@ class Llm(EngineOptions):
     results within a conversation: of tools that say how long, and where `tools_cache_seconds` is more than 0, for so long, of all
     that are idempotent and have no side effects. `tools_longest_result` is how many characters of a result there are for anybody;
     of those the model reads `limits.result_characters`. `tools_background` are patterns: calls of these tools go on in the
-    background.
+    background. With `tools_code` the model calls the server's tools by code.
     """
 
     model: str | None = flag(
@@ -151,6 +151,11 @@ class Llm(EngineOptions):
     tools_cache_seconds: float = 0.0
     tools_longest_result: int = 1_000_000
     tools_background: tuple[str, ...] = ()
+    tools_code: bool = flag(
+        False,
+        "--tools-code",
+        help="Offer the model one tool, run_code, in which it writes Python that calls the server's tools, in a sandbox.",
+    )
     tools_budget: int | None = flag(
         None,
         "--tools-budget",

@@ -139,10 +139,21 @@ def list_as_python(tools: Sequence[Tool]) -> str:
     return "\n\n".join(map(_stub, tools))
 
 
-def _stub(tool: Tool) -> str:
+def parameter_names(tool: Tool) -> list[str]:
+    """The parameters of a tool as a function: those that are required first."""
     properties: Mapping[str, Any] = tool.parameters.get("properties") or {}
     required = [name for name in tool.parameters.get("required") or () if name in properties]
-    names = [*required, *(name for name in properties if name not in required)]
+    return [*required, *(name for name in properties if name not in required)]
+
+
+def describe_value(schema: Any) -> str:
+    """What values of a schema are in Python: the type, and what is said of it."""
+    return ": ".join(filter(None, (_python_type(schema), _about(schema))))
+
+
+def _stub(tool: Tool) -> str:
+    properties: Mapping[str, Any] = tool.parameters.get("properties") or {}
+    required, names = tool.parameters.get("required") or (), parameter_names(tool)
     defaults = {name: f" = {as_object(properties[name]).get('default')!r}" for name in names if name not in required}
     parameters = [f"{name}: {_python_type(properties[name])}{defaults.get(name, '')}" for name in names]
     described = [f"        {name}: {about}" for name in names if (about := _about(properties[name]))]

@@ -2,7 +2,8 @@
 
 It is the one state machine for pauses, for conversations in files and for runs on a server alike. Every step is written to its
 storage before the next. A call that must not run twice is entered as started before it runs: whoever finds one without a result
-knows no more than that it may have happened, answers it as interrupted, and does not run it again.
+knows no more than that it may have happened, answers it as interrupted, and does not run it again. One that has noted where it
+was (`Checkpoint`) is taken up there.
 """
 
 import json
@@ -33,6 +34,7 @@ from callsmith.core.events import (
     Unreadable,
 )
 from callsmith.core.failures import make_failure
+from callsmith.core.ports import Checkpoint
 from callsmith.core.serialize import Saved, read_conversation, write_conversation
 from callsmith.core.values import Call, Message, Result, Tool
 from callsmith.files import write_file
@@ -187,6 +189,15 @@ class Journal:
             self.saved = replace(self.saved, started=self.saved.started | {call.id})
         await self._write(starting=call)
 
+    def checkpoint(self, call: Call) -> Checkpoint:
+        """Where a call notes how far it is; what it has noted stays until it has a result."""
+
+        async def save(value: str) -> None:
+            self.saved = replace(self.saved, checkpoints={**self.saved.checkpoints, call.id: value})
+            await self._write(starting=call)
+
+        return Checkpoint(self.saved.checkpoints.get(call.id, ""), save)
+
     async def settle(self, *results: Result) -> None:
         """Answer calls."""
         self._accept()
@@ -245,7 +256,7 @@ class Journal:
 
     async def interrupt_started(self) -> tuple[Result, ...]:
         """Answer calls that had begun when their program was stopped, and must not run twice."""
-        lost = tuple(interrupted_result(call) for call in self.open_calls if call.id in self.saved.started)
+        lost = tuple(map(interrupted_result, _lost_calls(self.saved)))
         if lost:
             await self.settle(*lost)
         return lost
@@ -271,8 +282,14 @@ class Journal:
 
 def answer_interrupted(saved: Saved) -> Saved:
     """The state found after a crash: calls that had begun, and must not run twice, are answered as interrupted."""
-    lost = (interrupted_result(call) for call in list_unanswered(saved.messages) if call.id in saved.started)
+    lost = map(interrupted_result, _lost_calls(saved))
     return _about_open_calls(replace(saved, messages=add_results(saved.messages, *map(Message.tool, lost))))
+
+
+def _lost_calls(saved: Saved) -> list[Call]:
+    """The calls that had begun and cannot be taken up."""
+    begun = saved.started - saved.checkpoints.keys()
+    return [call for call in list_unanswered(saved.messages) if call.id in begun]
 
 
 def _about_open_calls(saved: Saved) -> Saved:
@@ -283,6 +300,7 @@ def _about_open_calls(saved: Saved) -> Saved:
         pending=tuple(question for question in saved.pending if question.call.id in waiting),
         decisions={call_id: decision for call_id, decision in saved.decisions.items() if call_id in waiting},
         started=saved.started & waiting,
+        checkpoints={call_id: value for call_id, value in saved.checkpoints.items() if call_id in waiting},
     )
 
 
@@ -303,8 +321,11 @@ def interrupted_result(call: Call) -> Result:
     return make_failure(call, "interrupted", text)
 
 
-def asked_again_result(call: Call) -> Result:
-    """The result of an approval whose tool had changed before it ran. The model does not read it: the call waits for another."""
+def asked_again_result(call: Call, *, went_on: bool = False) -> Result:
+    """The result of an approval after which the call is asked about once more: its tool had changed before it ran, or it
+    `went_on` to something else that needs one. The model does not read it: the call waits for another."""
+    if went_on:
+        return make_failure(call, "expired", f"{call.name} went on with this approval, and asks about something else now.")
     return make_failure(
         call, "expired", f"{call.name} is not the tool that was approved any more. It was not run, and is asked about anew."
     )

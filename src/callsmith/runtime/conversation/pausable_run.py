@@ -127,6 +127,7 @@ class _Journaled:
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         tool = self.known.get(call.name)
         await self.journal.start(call, repeatable=tool is not None and (tool.idempotent or not tool.side_effects))
+        context = replace(context, checkpoint=self.journal.checkpoint(call))
         async with closing(self.toolset.call(call, context)) as items:
             async for item in items:
                 match item:

@@ -54,13 +54,20 @@ class RunStorage:
         await asyncio.shield(self._put_locked(saved, approvals))
 
     def list_replaced(self, questions: Iterable[ConfirmationNeeded]) -> list[Approval]:
-        """The approvals of calls that are asked about once more because their tools have changed: they are over."""
+        """The approvals of calls that are asked about once more, because their tools have changed or they want something else
+        by now: they are over."""
         known = ((question.id, self.approvals[question.call.id]) for question in questions if question.call.id in self.approvals)
-        return [replace(old.with_result(asked_again_result(old.call)), replaced_by=new) for new, old in known if new != old.id]
+        went_on = self.paused.saved.checkpoints if self.paused else {}
+        return [
+            replace(old.with_result(asked_again_result(old.call, went_on=old.call.id in went_on)), replaced_by=new)
+            for new, old in known
+            if new != old.id
+        ]
 
     async def _write(self, saved: Saved, starting: Call | None, results: Sequence[Result]) -> None:
         async with self._lock:
-            begun = self.approvals.get(starting.id) if starting else None
+            # One with a checkpoint does not run twice: whoever finds it takes it up with the same decision.
+            begun = self.approvals.get(starting.id) if starting and starting.id not in saved.checkpoints else None
             running = [begun.as_running()] if begun and not begun.is_denied else []
             done = [self.approvals[result.call_id].with_result(result) for result in results if result.call_id in self.approvals]
             is_new = self.paused is not None and saved != self.paused.saved

@@ -239,7 +239,7 @@ class ToolPlanner:
         """
         available = self.open_tools(options) if self._offers_server_tools(request, options) else Merged()
         selected, tighten = await select_tools(ListedOnce(available), options.sources, self.configured)
-        listed = BackgroundTools(selected, self.jobs, self.settings.llm.tools_background)
+        listed = BackgroundTools(self._as_code(selected), self.jobs, self.settings.llm.tools_background)
         hidden, guards = self._hidden_tools(request), None if self.settings.guards else ()
         hidden_names = {tool.name for tool in hidden}
         pinned = [JOB_RESULT, *(tool.name for tool in request.tools if tool.name not in hidden_names)]
@@ -265,6 +265,14 @@ class ToolPlanner:
             key = self.settings.keys.get(subject)
             return Authority(subject, trust=key.trust if key else "unknown", capabilities=key.capabilities if key else ())
         return Authority(subject, trust="trusted" if is_loopback(self.settings.host) else "member")
+
+    def _as_code(self, tools: Toolset) -> Toolset:
+        """The tools as functions of the code that the model writes, where the settings want that."""
+        if not self.settings.llm.tools_code:
+            return tools
+        from callsmith.code import CodeTools  # has a library of its own
+
+        return CodeTools(tools, call_limits=self.settings.limits)
 
     def _offers_server_tools(self, request: Request, options: ToolOptions) -> bool:
         """Whether the model is offered tools of the server's own."""

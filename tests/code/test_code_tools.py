@@ -1,0 +1,400 @@
+"""run_code: what code may call, what comes back, who is asked, and how it goes on after a pause or a kill."""
+
+import asyncio
+import json
+import os
+import signal
+import sys
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from callsmith.code import RUN_CODE, CodeLimits, CodeTools
+from callsmith.core.approval import Approved, Denied, Policy, Rule
+from callsmith.core.capability.execution import Execution
+from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, ToolProgress
+from callsmith.core.ports import Checkpoint, Context, Toolset
+from callsmith.core.values import Call, Result, Tool
+from callsmith.runtime.conversation.conversation import Conversation
+from callsmith.tools.functions import Functions, tool
+from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Limited
+from tests.fakes import StrictFakeModel, calls, says
+
+QUICK = CodeLimits(seconds=0.5, memory=32 * 1024 * 1024)
+
+
+def add(a: int, b: int = 1) -> int:
+    """Adds two numbers.
+
+    Args:
+        a: The first.
+    """
+    return a + b
+
+
+def orders(city: str) -> list[dict[str, Any]]:
+    """The orders of a city."""
+    return [{"id": number, "city": city} for number in range(3)]
+
+
+def zip_code(city: str) -> str:
+    """The code of a city."""
+    return "53111"
+
+
+def fail(why: str) -> str:
+    """Fails."""
+    raise ValueError(why)
+
+
+TOOLS = Functions(add, orders, zip_code, fail)
+
+
+class Bank:
+    """A tool with side effects that writes down what it does."""
+
+    def __init__(self) -> None:
+        self.paid: list[float] = []
+
+        @tool(side_effects=True)
+        def pay(amount: float) -> str:
+            """Pays."""
+            self.paid.append(amount)
+            return f"paid {amount:g}"
+
+        self.tools = Functions(pay, add)
+
+
+def written(code: str, id: str = "c1") -> Call:
+    return Call(RUN_CODE, {"code": code}, id)
+
+
+async def run_code(code: str, tools: Toolset = TOOLS, context: Context | None = None, limits: CodeLimits = QUICK) -> Result:
+    """The result of code."""
+    items = [item async for item in CodeTools(tools, limits).call(written(code), context or Context())]
+    assert all(isinstance(item, ToolProgress) for item in items[:-1])
+    assert isinstance(items[-1], Result)
+    return items[-1]
+
+
+async def test_the_model_is_shown_the_tools_as_functions():
+    (offered,) = await CodeTools(Functions(add, zip_code)).tools()
+    assert offered.name == RUN_CODE
+    assert "def add(a: int, b: int = 1):" in offered.description
+    assert "        a: The first." in offered.description
+    assert not offered.side_effects
+    assert (await CodeTools(Bank().tools).tools())[0].side_effects
+    assert await CodeTools(Functions()).tools() == []
+
+
+async def test_what_tools_return_is_described_where_they_say_it():
+    schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
+    (offered,) = await CodeTools(_Fixed(Tool("find", "Finds.", output=schema), {"id": 1})).tools()
+    assert "Returns dict: keys: id (int)" in offered.description
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("add(1, 2)", "3"),
+        ("add(b=2, a=1)", "3"),
+        ("print('a')\nprint('b')", "a\nb"),
+        ("print(sum(add(n) for n in [1, 2]))\nadd(1)", "5\n2"),
+        ("[order['id'] for order in orders('Bonn')]", "[0, 1, 2]"),
+        ("zip_code('Bonn') + 'x'", "53111x"),
+        ("import asyncio\na, b = await asyncio.gather(add(1), add(5))\na * b", "12"),
+        ("async def both():\n    return [await add(1), await add(2)]\nawait both()", "[2, 3]"),
+        ("f = add\nf(1)", "2"),
+        ("try:\n    fail('gone')\nexcept RuntimeError as error:\n    print('caught', error)", "caught internal_error: gone"),
+        ("'ä'", "ä"),
+        ("import json\njson.dumps({'a': 1})", '{"a": 1}'),
+        ("x = 1", "The code printed nothing and its last line has no value. print() what you want to see."),
+    ],
+)
+async def test_code_returns_what_it_prints_and_its_last_value(code: str, text: str):
+    result = await run_code(code)
+    assert (result.text, result.ok) == (text, True)
+
+
+@pytest.mark.parametrize(
+    ("code", "texts"),
+    [
+        ("x = 1\ny = x / 0", ["line 2: ZeroDivisionError: division by zero", "y = x / 0"]),
+        ("def f(:\n    pass", ["line 1: SyntaxError"]),
+        ("fail('gone')", ["line 1: RuntimeError: internal_error: gone"]),
+        ("add('one')", ["RuntimeError: invalid_arguments:", "integer"]),
+        ("add(1, 2, 3)", ["TypeError: add() takes 2 positional arguments but 3 were given"]),
+        ("add(1, a=2)", ["TypeError: add() got multiple values for argument 'a'"]),
+        ("add({1})", ["TypeError: add() takes only what can be written as JSON"]),
+        ("add(float('nan'))", ["TypeError: add() takes only what can be written as JSON"]),
+        ("subtract(1)", ["NameError: name 'subtract' is not defined; the functions are: add, orders, zip_code, fail"]),
+        ("import asyncio\nawait asyncio.sleep(0)\nadd(1)", ["calls without `await` have not run: add"]),
+        ("print('first')\nadd(1)\nadd(2)\n1 / 0", ["Printed until then:\nfirst", "not undone: add (2 times)"]),
+    ],
+)
+async def test_errors_say_where_and_what(code: str, texts: list[str]):
+    result = await run_code(code)
+    assert (result.ok, result.code) == (False, "tool_error")
+    for text in texts:
+        assert text in result.text
+
+
+@pytest.mark.parametrize(
+    ("code", "text"),
+    [
+        ("while True: pass", "TimeoutError"),
+        ("while True:\n    try:\n        while True: pass\n    except BaseException: pass", "TimeoutError"),
+        ("x = [0]\nwhile True: x = x + x", "MemoryError"),
+        ("'a' * 10**12", "MemoryError"),
+        ("10 ** 10 ** 9", "MemoryError"),
+        ("def f(n): return f(n + 1)\nf(0)", "RecursionError"),
+        ("(" * 5000 + "1" + ")" * 5000, "SyntaxError"),
+        ("import subprocess", "ModuleNotFoundError"),
+        ("import socket", "ModuleNotFoundError"),
+        ("import os\nos.listdir('/')", "PermissionError"),
+        ("import os\nos.environ['HOME']", "RuntimeError"),
+        ("open('/etc/passwd').read()", "PermissionError"),
+        ("().__class__.__bases__[0].__subclasses__()", "AttributeError"),
+        ("add.__globals__", "AttributeError"),
+        ("while True: print('x' * 1000)", "more characters were printed"),
+        ("n = 0\nwhile True:\n    n += 1\n    add(n)", "the code makes more than 100 calls"),
+        ("n = 0\nwhile True:\n    try:\n        add(n)\n    except BaseException: pass", "the code makes more than 100 calls"),
+        ("import asyncio\nawait asyncio.gather(*[add(n) for n in range(10000)])", "the code makes more than 100 calls"),
+        ("while True:\n    try:\n        missing()\n    except NameError: pass", "Error"),
+        ("add('x' * 1000000)", "takes at most 100,000 characters"),
+        ("10 ** 5000", "digits"),
+        ("#" * 20_001, "at most 20,000 are run"),
+        ("x = []\nx.append(x)\nx", ""),
+    ],
+)
+async def test_hostile_code_is_stopped_with_a_word(code: str, text: str):
+    async with asyncio.timeout(20):
+        result = await run_code(code)
+    assert text in result.text
+    assert len(result.text) < 30_000
+    assert not result.ok or not text
+
+
+async def test_code_that_sleeps_does_not_wait():
+    async with asyncio.timeout(5):
+        assert (await run_code("import time\ntime.sleep(1000)\n'up'")).text == "up"
+
+
+async def test_long_output_is_cut():
+    result = await run_code("print('x' * 50000)\n'y' * 50000")
+    assert result.ok
+    assert "(30,001 more characters were printed)" in result.text
+    assert len(result.text) < 41_000
+
+
+async def test_a_result_that_is_too_long_is_an_error_for_the_code():
+    result = await run_code("read()", _Fixed(Tool("read"), "x" * 200_000))
+    assert "limit_reached: read gave 200,002 characters" in result.text
+
+
+@pytest.mark.parametrize(
+    ("content", "text"), [("12", "str"), ('{"a": 1}', "dict"), (12, "int"), (None, "NoneType"), ("NaN", "str")]
+)
+async def test_values_are_what_the_tool_has_returned(content: Any, text: str):
+    assert (await run_code("print(type(read()).__name__)", _Fixed(Tool("read"), content))).text == text
+
+
+async def test_tools_whose_names_are_none_in_python_have_others():
+    for name, function in (("files/read.all", "files_read_all"), ("class", "class_2"), ("2d", "_2d")):
+        toolset = _Fixed(Tool(name), "text")
+        (offered,) = await CodeTools(toolset).tools()
+        assert f"def {function}(" in offered.description
+        assert (await run_code(f"{function}()", toolset)).text == "text"
+
+
+async def test_calls_go_through_policy_limits_cache_and_audit():
+    executions, asked = list[Execution](), list[Context]()
+
+    async def audit(execution: Execution) -> None:
+        executions.append(execution)
+
+    inner = _Fixed(Tool("read", idempotent=True), "text", asked)
+    policy = Policy((Rule("deny", "add", reason="no sums"),))
+    context = Context("talk", "ada")
+    limited = Confirmed(Limited(Cached(Audited(inner, audit), 60), budgets={"*": 2}), policy)
+    result = await run_code("print(read())\nprint(read())\nread()", limited, context)
+    assert "limit_reached: the 2 calls this conversation has for * are spent" in result.text
+    assert [execution.outcome for execution in executions] == ["", "ok"]  # the second was cached
+    assert (executions[0].subject, executions[0].conversation, asked[0].conversation) == ("ada", "talk", "talk")
+    assert "denied: no sums" in (await run_code("add(1)", Confirmed(TOOLS, policy))).text
+    assert "NameError" in (await run_code("add(1)", Filtered(TOOLS, allow=["orders"]))).text
+
+
+async def test_calls_that_whoever_asked_runs_are_none_for_code():
+    class Elsewhere(_Fixed):
+        async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
+            yield CallDeferred(call)
+
+    assert "read runs elsewhere" in (await run_code("read()", Elsewhere(Tool("read"), ""))).text
+
+
+async def test_where_nobody_can_be_asked_a_call_that_needs_approval_is_denied():
+    bank = Bank()
+    result = await run_code("try:\n    pay(5)\nexcept RuntimeError as error:\n    print(error)", Confirmed(bank.tools))
+    assert result.text.startswith("denied: it needs a person's approval")
+    assert bank.paid == []
+
+
+TWICE = "first = pay(1)\nsecond = pay(2)\nprint(first, second, add(1))"
+
+
+async def test_each_call_that_needs_approval_pauses_the_conversation():
+    bank = Bank()
+    model = StrictFakeModel(calls(written(TWICE)), says("Done."))
+    conversation = Conversation(model, CodeTools(Confirmed(bank.tools)))
+    reply = await conversation.send("Pay.")
+    (first,) = reply.pending
+    assert first.reason.startswith('the code wants to call pay with {"amount": 1}')
+    assert bank.paid == []
+    reply = await conversation.decide("c1", Approved())
+    (second,) = reply.pending
+    assert second.id != first.id
+    assert bank.paid == [1]
+    reply = await conversation.decide("c1", Approved())
+    assert (reply.text, bank.paid) == ("Done.", [1, 2])
+    assert model.asked[1].messages[-1].content == "paid 1 paid 2 2"
+
+
+async def test_several_calls_at_a_time_are_asked_about_one_after_another():
+    bank = Bank()
+    code = "import asyncio\nprint(await asyncio.gather(pay(1), pay(2)))"
+    conversation = Conversation(StrictFakeModel(calls(written(code)), says("Done.")), CodeTools(Confirmed(bank.tools)))
+    reply = await conversation.send("Pay.")
+    while reply.pending:
+        reply = await conversation.decide("c1", Approved())
+    assert (reply.text, sorted(bank.paid)) == ("Done.", [1, 2])
+
+
+async def test_a_denied_call_is_an_error_in_the_code_and_changed_arguments_are_a_denial():
+    for decision, text in (
+        (Denied("too much"), "denied: too much"),
+        (Approved({"code": "pay(2)"}), "denied: a person wants it done differently"),
+    ):
+        bank = Bank()
+        model = StrictFakeModel(calls(written("try:\n    pay(1)\nexcept RuntimeError as error:\n    print(error)")), says("No."))
+        conversation = Conversation(model, CodeTools(Confirmed(bank.tools)))
+        await conversation.send("Pay.")
+        assert (await conversation.decide("c1", decision)).text == "No."
+        assert model.asked[1].messages[-1].content.startswith(text)
+        assert bank.paid == []
+
+
+async def test_a_paused_conversation_goes_on_elsewhere_with_the_same_clock(tmp_path: Path):
+    path, bank = tmp_path / "talk.json", Bank()
+    code = "from datetime import datetime\nimport random\nnow = datetime.now(), random.random()\nprint(now)\npay(1)\nprint(now)"
+    model = StrictFakeModel(calls(written(code)), says("Done."))
+    await Conversation(model, CodeTools(Confirmed(bank.tools)), journal=path).send("Pay.")
+    saved = json.loads(path.read_text())
+    assert [*saved["checkpoints"]] == ["c1"]
+    again = Conversation.load(path, model, CodeTools(Confirmed(bank.tools)), journal=path)
+    assert (await again.decide("c1", Approved())).text == "Done."
+    first, second = model.asked[1].messages[-1].content.splitlines()
+    assert first == second
+    assert bank.paid == [1]
+    assert "checkpoints" not in json.loads(path.read_text())
+
+
+KILLED = """
+import asyncio, os, signal, sys
+from pathlib import Path
+from callsmith.code import CodeTools
+from callsmith.core.values import Call
+from callsmith.runtime.conversation.conversation import Conversation
+from callsmith.tools.functions import Functions, tool
+from tests.fakes import StrictFakeModel, calls, says
+
+folder, at = Path(sys.argv[1]), sys.argv[2]
+
+@tool(side_effects=True)
+def pay(amount: int) -> str:
+    "Pays."
+    with (folder / "paid").open("a") as log:
+        log.write(f"{amount}\\n")
+    if at == f"in {amount}":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return f"paid {amount}"
+
+def count(number: int) -> int:
+    "Counts."
+    if at == f"before {number}":
+        os.kill(os.getpid(), signal.SIGKILL)
+    return number
+
+CODE = '''
+for number in range(3):
+    count(number)
+    try:
+        print(pay(number))
+    except RuntimeError as error:
+        print(str(error).split(":")[0])
+'''
+path = folder / "talk.json"
+call = Call("run_code", {"code": CODE}, "c1")
+tools = CodeTools(Functions(pay, count))
+if path.exists():
+    model = StrictFakeModel(says("Done."))
+    conversation = Conversation.load(path, model, tools, journal=path)
+    asyncio.run(conversation.resume())
+    print(model.asked[0].messages[-1].content)
+else:
+    asyncio.run(Conversation(StrictFakeModel(calls(call)), tools, journal=path).send("Pay."))
+"""
+
+
+@pytest.mark.parametrize(("at", "printed"), [("before 2", "paid 0\npaid 1\npaid 2"), ("in 1", "paid 0\ninterrupted\npaid 2")])
+async def test_code_goes_on_after_its_program_was_killed_and_pays_nothing_twice(tmp_path: Path, at: str, printed: str):
+    script = tmp_path / "pay.py"
+    script.write_text(KILLED)
+
+    async def start(at: str) -> tuple[int | None, str]:
+        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+        program = await asyncio.create_subprocess_exec(
+            sys.executable, str(script), str(tmp_path), at, stdout=asyncio.subprocess.PIPE, env=environment
+        )
+        output, _ = await program.communicate()
+        return program.returncode, output.decode().strip()
+
+    assert await start(at) == (-signal.SIGKILL, "")
+    assert await start("never") == (0, printed)
+    assert (tmp_path / "paid").read_text().split() == ["0", "1", "2"]
+
+
+class _Fixed:
+    """A toolset of one tool that always answers the same."""
+
+    def __init__(self, tool: Tool, content: Any, asked: list[Context] | None = None) -> None:
+        self.tool = tool
+        self.content = content
+        self.asked = [] if asked is None else asked
+
+    async def tools(self) -> list[Tool]:
+        return [self.tool]
+
+    async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
+        self.asked.append(context)
+        await context.starting()
+        yield Result(call.id, call.name, self.content)
+
+
+async def test_questions_keep_their_time():
+    """A question of code expires when that of the call would have."""
+    items = [
+        item
+        async for item in CodeTools(Confirmed(Bank().tools, expires=60)).call(
+            written("pay(1)"), replace(Context(), checkpoint=Checkpoint("", _forget))
+        )
+    ]
+    assert isinstance(items[-1], ConfirmationNeeded)
+    assert items[-1].expires is not None
+
+
+async def _forget(value: str) -> None:
+    pass
