@@ -25,15 +25,17 @@ def _nothing() -> None:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Checkpoint:
-    """Where a tool whose work goes on outside of this program notes how to find it again, so that it survives a restart.
+    """Where a tool notes how far it is, or how work outside of this program is found again, so that it survives a restart.
 
-    `value` is what was noted before the program was stopped, or empty. `save` stores a new one, durably. Once `is_left()` is
-    true, the call ends only because the program does, and another process takes it up: the work outside is not to be stopped.
+    `value` is what was noted before the call paused or the program was stopped, or empty. `save` stores a new one, as durably as
+    the call itself is stored. Once `is_left()` is true, the call ends only because the program does, and another process takes it
+    up: the work outside is not to be stopped. `is_job`: the call goes on in the background.
     """
 
     value: str
     save: Callable[[str], Awaitable[None]]
     is_left: Callable[[], bool] = _never
+    is_job: bool = False
 
 
 @check_fields

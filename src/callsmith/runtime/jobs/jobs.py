@@ -235,7 +235,7 @@ class Jobs:
             with suppress(JobChanged, StoreUnavailable):  # it was ended elsewhere, or does not survive a restart
                 work.job = await self.storage.write(replace(work.job, checkpoint=value))
 
-        checkpoint = Checkpoint(work.job.checkpoint, save, lambda: work.is_left)
+        checkpoint = Checkpoint(work.job.checkpoint, save, lambda: work.is_left, is_job=True)
         context = replace(work.context, starting=starting, cancelled=lambda: work.is_cancelled, checkpoint=checkpoint)
         enter_tool(context)
         try:

@@ -179,8 +179,8 @@ class ServerSupervisor:
 
     def _goes_as_task(self, call: Call, context: Context) -> bool:
         """Whether a call is made as a task: where it cannot be otherwise, or can and would survive a restart of this program."""
-        support = self._task_support.get(call.name)
-        return support == "required" or (support == "optional" and context.checkpoint is not None)
+        support, checkpoint = self._task_support.get(call.name), context.checkpoint
+        return support == "required" or (support == "optional" and checkpoint is not None and checkpoint.is_job)
 
     async def _wait(self) -> None:
         """Wait until the server is ready, has failed, or has taken too long."""
