@@ -6,7 +6,9 @@ import os
 import signal
 import sys
 from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import replace
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pytest
 from callsmith.code import RUN_CODE, CodeLimits, CodeTools
 from callsmith.core.approval import Approved, Denied, Policy, Rule
 from callsmith.core.capability.execution import Execution
+from callsmith.core.errors import MissingExtra
 from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, ToolProgress
 from callsmith.core.ports import Checkpoint, Context, Toolset
 from callsmith.core.values import Call, Result, Tool
@@ -261,6 +264,52 @@ async def test_each_call_that_needs_approval_pauses_the_conversation():
     reply = await conversation.decide("c1", Approved())
     assert (reply.text, bank.paid) == ("Done.", [1, 2])
     assert model.asked[1].messages[-1].content == "paid 1 paid 2 2"
+
+
+async def test_an_approved_call_that_is_made_once_more_is_answered_with_its_value():
+    bank = Bank()
+    model = StrictFakeModel(calls(written("print([pay(1), pay(1)])")), says("Done."))
+    conversation = Conversation(model, CodeTools(Confirmed(bank.tools)))
+    await conversation.send("Pay.")
+    await conversation.decide("c1", Approved())
+    assert model.asked[1].messages[-1].content == "['paid 1', 'paid 1']"
+    assert bank.paid == [1]
+
+
+def list_sandboxes() -> list[str]:
+    """The processes of sandboxes that this one has started."""
+    found = list[str]()
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            state, parent = (text := path.read_text()).rpartition(") ")[2].split()[:2]
+            if "(monty) " in text and state != "Z" and parent == str(os.getpid()):
+                found.append(path.parent.name)
+    return found
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+@pytest.mark.parametrize("code", ["while True: pass", "wait()"])
+async def test_the_sandbox_ends_with_the_call(code: str):
+    async def wait() -> None:
+        """Waits."""
+        await asyncio.sleep(60)
+
+    task = asyncio.create_task(run_code(code, Functions(wait), limits=CodeLimits(seconds=60)))
+    async with asyncio.timeout(10):
+        while not list_sandboxes():
+            await asyncio.sleep(0.02)
+        task.cancel()
+        while list_sandboxes():
+            await asyncio.sleep(0.02)
+    with pytest.raises(asyncio.CancelledError):
+        await task
+
+
+def test_without_the_sandbox_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setitem(sys.modules, "pydantic_monty", None)
+    monkeypatch.delitem(sys.modules, "callsmith.code.sandbox")
+    with pytest.raises(MissingExtra, match=r"callsmith\[code\]"):
+        import_module("callsmith.code.sandbox")
 
 
 async def test_several_calls_at_a_time_are_asked_about_one_after_another():

@@ -88,6 +88,7 @@ SAVED = built(
     decisions=st.dictionaries(TEXT, DECISIONS, max_size=2),
     granted=st.frozensets(TEXT, max_size=2),
     started=st.frozensets(TEXT, max_size=2),
+    checkpoints=st.dictionaries(TEXT, TEXT, max_size=2),
 )
 USAGES = built(Usage, prompt=COUNT, completion=COUNT, cached=COUNT, reasoning=COUNT)
 

@@ -254,8 +254,7 @@ def _placeholder(name: str) -> Any:
 def _read_value(text: str) -> Json:
     """The value of a result, which is written as JSON; that of a text, too, if it is an object or an array."""
     value = _read_json(text)
-    inner = _read_json(value) if isinstance(value, str) else value
-    return inner if isinstance(inner, dict | list) else value
+    return _read_json(value) if isinstance(value, str) and value.lstrip()[:1] in ("{", "[") else value
 
 
 def _read_json(text: str) -> Json:

@@ -57,7 +57,7 @@ class RunStorage:
         """The approvals of calls that are asked about once more, because their tools have changed or they want something else
         by now: they are over."""
         known = ((question.id, self.approvals[question.call.id]) for question in questions if question.call.id in self.approvals)
-        went_on = self.paused.saved.checkpoints if self.paused else {}
+        went_on = frozenset(self.paused.saved.checkpoints if self.paused else ())
         return [
             replace(old.with_result(asked_again_result(old.call, went_on=old.call.id in went_on)), replaced_by=new)
             for new, old in known

@@ -243,8 +243,9 @@ class ToolPlanner:
         hidden, guards = self._hidden_tools(request), None if self.settings.guards else ()
         hidden_names = {tool.name for tool in hidden}
         pinned = [JOB_RESULT, *(tool.name for tool in request.tools if tool.name not in hidden_names)]
+        budget = 0 if self.settings.llm.tools_code else self.settings.llm.tools_budget  # of code there is only one tool to show
         narrowed_model, server_tools = await limit_shown_tools(
-            model, listed, self.costs, self.settings.llm.tools_budget, pinned=pinned, hidden=hidden, guards=guards
+            model, listed, self.costs, budget, pinned=pinned, hidden=hidden, guards=guards
         )
         conversation, subject = (saved.id, saved.subject) if saved else (request.origin.session or request_id(), caller())
         return RunPlan(
