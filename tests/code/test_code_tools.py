@@ -205,6 +205,14 @@ async def test_values_are_what_the_tool_has_returned(content: Any, text: str):
     assert (await run_code("print(type(read()).__name__)", _Fixed(Tool("read"), content))).text == text
 
 
+async def test_a_result_that_is_no_success_is_an_error_whatever_its_text():
+    class Failing(_Fixed):
+        async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
+            yield Result(call.id, call.name, "out of paper", ok=False)
+
+    assert "RuntimeError: tool_error: out of paper" in (await run_code("read()", Failing(Tool("read"), ""))).text
+
+
 async def test_tools_whose_names_are_none_in_python_have_others():
     for name, function in (("files/read.all", "files_read_all"), ("class", "class_2"), ("2d", "_2d")):
         toolset = _Fixed(Tool(name), "text")

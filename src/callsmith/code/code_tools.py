@@ -15,7 +15,7 @@ from callsmith.code.sandbox import MOST_CHARACTERS, CodeLimits, CodeModel, begin
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
 from callsmith.core.events import CallEvent, ConfirmationNeeded, ToolProgress, ToolStarted
-from callsmith.core.failures import make_failure, unknown_tool
+from callsmith.core.failures import is_failure, make_failure, unknown_tool
 from callsmith.core.ports import Checkpoint, Context, Toolset
 from callsmith.core.serialize import Saved, read_conversation, write_conversation
 from callsmith.core.types.call_ids import CallIds
@@ -115,10 +115,12 @@ class _JsonResults:
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         async with closing(self.toolset.call(call, context)) as items:
             async for item in items:
-                yield _as_json(call, item) if isinstance(item, Result) and item.ok else item
+                yield _as_json(call, item) if isinstance(item, Result) else item
 
 
 def _as_json(call: Call, result: Result) -> Result:
+    if not result.ok:
+        return result if is_failure(result.text) else make_failure(call, "tool_error", result.text)
     if result.code == "already_done":  # an earlier result, which is JSON, and a line about that
         return replace(result, content=result.text.rpartition("\n")[0])
     text = json.dumps(result.content, ensure_ascii=False, default=dict)
