@@ -406,6 +406,7 @@ else:
 """
 
 
+@pytest.mark.processes
 @pytest.mark.parametrize(("at", "printed"), [("before 2", "paid 0\npaid 1\npaid 2"), ("in 1", "paid 0\ninterrupted\npaid 2")])
 async def test_code_goes_on_after_its_program_was_killed_and_pays_nothing_twice(tmp_path: Path, at: str, printed: str):
     script = tmp_path / "pay.py"
