@@ -7,6 +7,8 @@ from typing import Any
 import httpx2
 import pytest
 
+pytest.importorskip("pydantic_monty")
+
 from callsmith.core.values import Call
 from callsmith.server.app import create_app
 from callsmith.server.settings import Llm, Settings

@@ -14,6 +14,8 @@ from typing import Any
 
 import pytest
 
+pytest.importorskip("pydantic_monty")
+
 from callsmith.code import RUN_CODE, CodeLimits, CodeTools
 from callsmith.core.approval import Approved, Denied, Policy, Rule
 from callsmith.core.capability.execution import Execution

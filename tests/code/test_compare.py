@@ -2,6 +2,8 @@
 
 import pytest
 
+pytest.importorskip("pydantic_monty")
+
 from callsmith.code import RUN_CODE, CodeTools
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Result
