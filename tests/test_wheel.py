@@ -322,7 +322,7 @@ print(type(Spans(tracer_provider())).__name__)
 def test_with_everything_a_real_model_is_served_and_chats(installed) -> None:
     env = installed("all")
     findings = env.output("callsmith", "doctor", "--model", SMALL, **with_weights())
-    assert [line.split()[0] for line in findings.splitlines() if " extra " in line] == ["ok"] * 8
+    assert [line.split()[0] for line in findings.splitlines() if " extra " in line] == ["ok"] * 9
     with env.serving(
         "--model", SMALL, "--mcp-config", "mcp.json", "--otel", OTEL_TRACES_EXPORTER="none", **with_weights()
     ) as url:

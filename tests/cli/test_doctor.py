@@ -38,7 +38,7 @@ def test_where_everything_is_there_every_line_says_ok(callsmith, monkeypatch):
     lines = [line for line in result.out.splitlines() if not line.startswith(" ")]
     assert {line.split()[0] for line in lines} == {"ok"}
     assert [line.split()[1] for line in lines] == [
-        "python", *["extra"] * 8, "llama.cpp", "gpu", "grammars", "settings", "model", "port",
+        "python", *["extra"] * 9, "llama.cpp", "gpu", "grammars", "settings", "model", "port",
     ]  # fmt: skip
 
 
