@@ -231,6 +231,14 @@ def test_what_does_not_fit_is_told_to_the_model() -> None:
     assert "is not of type" in str(validate(schema, {"input": 5})[0])
 
 
+def test_a_long_text_that_can_be_read_in_many_ways_is_held_against_a_grammar_that_refers_to_itself() -> None:
+    text = "<a>" * 12 + "many words, in how many parts? " * 400 + "</b>" * 12
+    assert fits(TAGS, text[:40] + "</b>" * 12)
+    assert validate(custom("tags", TAGS).parameters, {"input": text}) == []
+    (complaint,) = validate(custom("tags", TAGS).parameters, {"input": text[:-1]})
+    assert "it ends too early" in str(complaint)
+
+
 # -- in every format
 
 

@@ -151,12 +151,17 @@ def find_left_recursion(productions: Productions) -> list[str]:
                     leads.add(symbol)
                 if not _is_nullable(symbol, nullable):
                     break
-    ends: dict[str, set[str]] = {name: set() for name in begins}
-    for name, leads in begins.items():
-        for lead in leads:
-            ends[lead].add(name)
-    within = _on_cycles(begins, ends) & _on_cycles(ends, begins)
+    within = names_on_cycles(begins)
     return [name for name in productions if name in within]
+
+
+def names_on_cycles(leads: Mapping[str, set[str]]) -> set[str]:
+    """The names that lead to themselves, and those on the way from one of them to another."""
+    back: dict[str, set[str]] = {name: set() for name in leads}
+    for name, names in leads.items():
+        for lead in names:
+            back[lead].add(name)
+    return _on_cycles(leads, back) & _on_cycles(back, leads)
 
 
 def _on_cycles(forward: Mapping[str, set[str]], backward: Mapping[str, set[str]]) -> set[str]:

@@ -4,15 +4,18 @@ Rules that do not refer to themselves are one, and so are those that refer to th
 much as a number of levels has.
 """
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Final
 
 from callsmith.grammar.nodes import Alt, Many, Node, Pattern, Ref, Seq, references
-from callsmith.grammar.patterns.regex import EMPTY, Cat, Or, Regex, Repeat, parse
+from callsmith.grammar.patterns.character_sets import MAX_CODE_POINT
+from callsmith.grammar.patterns.regex import EMPTY, Cat, CharSet, Or, Regex, Repeat, parse
 
 _MAX_DEPTH: Final = 150  # of nodes in each other, those of the rules that are referred to included
 _MAX_SIZE: Final = 16 * 1024  # characters, classes and repetitions of an expression that rules may become
 _MAX_LEVELS: Final = 8
+_LARGE: Final = 4 * 1024  # an expression in which rules are not put in place any more
+RULES: Final = MAX_CODE_POINT + 1
 
 
 class _TooLarge(Exception):
@@ -28,6 +31,19 @@ def unroll(start: Node, rules: Mapping[str, Node]) -> Regex | None:
     """The expression of the texts in which no rule is in itself more often than some times; None if not even one fits."""
     made = (_RegexMaker(rules, levels).make(start) for levels in range(_MAX_LEVELS, 0, -1))
     return next((tree for tree in made if tree is not None), None)
+
+
+def unfold_tails(rules: Mapping[str, Node]) -> dict[str, Node]:
+    """The rules, of which those that refer to themselves at their end alone are repetitions."""
+    return {name: _without_tail_recursion(name, node) for name, node in rules.items()}
+
+
+def to_expression(node: Node, rules: Mapping[str, Node], apart: Container[str]) -> Regex | None:
+    """The expression of a node in which rules that are kept apart are the code points from `RULES` on, in the order of the rules.
+
+    Others are as well, where it would be large with them. None if it is too large even so.
+    """
+    return _ExpressionMaker(rules, apart).make(node)
 
 
 class _RegexMaker:
@@ -96,6 +112,19 @@ class _RegexMaker:
                 return Or(tuple(trees)) if is_known else None
             case _:
                 raise TypeError(f"no part of a grammar that a user wrote: {node}")
+
+
+class _ExpressionMaker(_RegexMaker):
+    """Makes expressions in which some rules are characters."""
+
+    def __init__(self, rules: Mapping[str, Node], apart: Container[str]) -> None:
+        super().__init__(rules, 0)
+        self._apart, self._codes = apart, {name: RULES + number for number, name in enumerate(rules)}
+
+    def _rule(self, name: str) -> Regex | None:
+        if name in self._apart or self._size > _LARGE or self._depth > _MAX_DEPTH // 2:
+            return CharSet(((self._codes[name], self._codes[name]),))
+        return super()._rule(name)
 
 
 def _without_tail_recursion(name: str, node: Node) -> Node:

@@ -57,7 +57,7 @@ class TextGrammar:
 
     @cached_property
     def _recognizer(self) -> Recognizer:
-        return Recognizer(to_productions(self.start, self.rules, by_character=True))
+        return Recognizer(self.start, self.rules)
 
 
 def read_text_grammar(value: Any) -> TextGrammar:

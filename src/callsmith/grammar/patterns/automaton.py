@@ -13,6 +13,7 @@ from typing import TypeAlias, assert_never
 from callsmith.grammar.patterns.regex import ANYTHING, Anchor, Cat, CharSet, Or, Regex, Repeat, literal
 
 Edges: TypeAlias = tuple[tuple[int, int, int], ...]  # first code point, last code point, the state they lead to
+States: TypeAlias = frozenset[int]  # of an automaton that is not deterministic
 MAX_STATES = 1500  # a larger automaton is not worth its grammar
 MAX_WORD_STATES = 20_000  # for texts without certain words: about one state for each letter
 _MAX_NFA_STATES = 60_000
@@ -88,28 +89,51 @@ class Follower:
         self._builder = _NfaBuilder()
         start, self._end = self._builder.state(), self._builder.state()
         self._builder.add(tree, start, self._end)
-        self._first = self._builder.closure([start])
-        self._known: dict[tuple[frozenset[int], str], frozenset[int]] = {}
+        self.first: States = self._builder.closure([start])
+        self.size = len(self._builder.edges)
+        self._known: dict[tuple[States, int], States] = {}
+        self._codes: dict[States, tuple[int, ...]] = {}
+
+    def step(self, states: States, code: int) -> States:
+        """The states behind a character, by its code point; none if it does not fit."""
+        following = self._known.get((states, code))
+        if following is None:
+            edges = self._builder.edges
+            reached = (to for state in states for low, high, to in edges[state] if low <= code <= high)
+            following = self._builder.closure(reached)
+            if len(self._known) > _MAX_PRODUCT_STATES:
+                self._known.clear()
+            self._known[states, code] = following
+        return following
+
+    def is_end(self, states: States) -> bool:
+        """Whether the text may end here."""
+        return self._end in states
+
+    def codes_above(self, states: States, least: int) -> tuple[int, ...]:
+        """What fits here of the code points from `least` on, which are those of no character."""
+        codes = self._codes.get(states)
+        if codes is None:
+            found = {low for state in states for low, _, _ in self._builder.edges[state] if low >= least}
+            if len(self._codes) > _MAX_PRODUCT_STATES:
+                self._codes.clear()
+            codes = self._codes[states] = tuple(sorted(found))
+        return codes
 
     def follow(self, text: str, steps: int) -> int | None:
         """How many characters fit, where the text does not as a whole; None if it does. `TooLarge` if that takes more steps."""
-        states = self._first
+        states = self.first
         for at, char in enumerate(text):
-            following = self._known.get((states, char))
+            following = self._known.get((states, ord(char)))
             if following is None:
                 steps -= len(states)
                 if steps < 0:
                     raise TooLarge
-                code, edges = ord(char), self._builder.edges
-                reached = (to for state in states for low, high, to in edges[state] if low <= code <= high)
-                following = self._builder.closure(reached)
-                if len(self._known) > _MAX_PRODUCT_STATES:
-                    self._known.clear()
-                self._known[states, char] = following
+                following = self.step(states, ord(char))
             if not following:
                 return at
             states = following
-        return None if self._end in states else len(text)
+        return None if self.is_end(states) else len(text)
 
 
 def containing(words: Iterable[str]) -> Automaton:
