@@ -96,9 +96,12 @@ class MeasuredServer:
         headers = {"content-type": "application/json"}
         return httpx2.post(self.url + path, content=content, headers=headers, timeout=timeout)
 
+    def get(self, path: str, **query: str) -> httpx2.Response:
+        return httpx2.get(self.url + path, params=query, timeout=300)
+
     def worst_latency(self) -> float:
         """How late the loop was at worst, in seconds, since this was last asked for."""
-        return httpx2.get(f"{self.url}/latency", timeout=300).json()
+        return self.get("/latency").json()
 
 
 @contextmanager

@@ -53,6 +53,14 @@ def test_a_search_among_many_long_tools_does_not_block_the_loop():
         assert running.worst_latency() < LATENCY
 
 
+def test_a_search_for_what_a_long_message_nearly_says_does_not_block_the_loop(server: MeasuredServer):
+    message = {"type": "message", "role": "user", "content": "a" * 6_000_000}
+    assert server.post("/v1/conversations", {"items": [message]}, timeout=60).status_code == 200
+    server.worst_latency()
+    assert server.get("/v1/conversations", query="a" * 199 + "b").json()["data"] == []
+    assert server.worst_latency() < LATENCY
+
+
 async def test_a_call_with_long_arguments_is_written_beside_the_loop():
     model = open_model("scripted:hello there")
     long = Message.assistant(calls=[Call("f", {"a": list(range(100_000))}, "c1")])

@@ -312,6 +312,14 @@ async def test_a_search_reads_every_way_in_which_a_message_is_written():
     assert [(one["id"], one["match"]["text"]) for one in page["data"]] == [(made.id, "plain needle")]
 
 
+async def test_a_search_finds_capital_and_small_letters_of_every_script_in_their_places():
+    asking = client(FakeModel(says("one")))
+    made = await asking.conversations.create(items=[user("İİ Straße, ΟΔΟΣ, МОСКВА")])
+    for query, shown in {"straße": "Straße", "οδοσ,": "ΟΔΟΣ,", "москва": "МОСКВА", "i": "İ"}.items():
+        page = await search(asking, query)
+        assert [(one["id"], one["match"]["text"]) for one in page["data"]] == [(made.id, shown)]
+
+
 async def test_a_search_that_takes_long_goes_on_with_the_next_request(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("callsmith.server.routes.responses.conversations._SEARCH_SECONDS", -1.0)
     asking = client(FakeModel(says("one")))
