@@ -9,7 +9,8 @@ import callsmith.engines
 from callsmith.core.errors import UnknownName
 from callsmith.engines.scripted import Scripted
 from callsmith.models import open_model
-from callsmith.models.opening import split_spec
+from callsmith.models.opening import describe_model, split_spec
+from tests.small import SMALL, shallow_file, small_file
 
 
 @pytest.fixture
@@ -62,3 +63,10 @@ def test_a_file_whose_name_looks_like_a_scheme_is_a_file(tmp_path: Path, monkeyp
         split_spec("mine:v1.gguf")
     (tmp_path / "mine:v1.gguf").touch()
     assert split_spec("mine:v1.gguf") == ("llama", "mine:v1.gguf")
+
+
+@pytest.mark.weights
+def test_the_weights_of_the_catalogue_have_its_habits_wherever_they_lie(tmp_path: Path) -> None:
+    (tmp_path / "mine.gguf").symlink_to(small_file())
+    assert describe_model(str(tmp_path / "mine.gguf")) == describe_model(SMALL)
+    assert describe_model(str(shallow_file())).sampling != describe_model(SMALL).sampling  # of the same name, but other ones

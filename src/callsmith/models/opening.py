@@ -28,7 +28,7 @@ from callsmith.models.remote.model import RemoteModel, RemoteTraits, model_names
 from callsmith.models.remote.providers import KEY_VARIABLE, RemoteSpec, api_key, parse_spec
 from callsmith.models.tool_prompts import tool_prompt_named
 from callsmith.models.traits import Traits, describe_local
-from callsmith.models.weights.catalogue import Entry, catalogue
+from callsmith.models.weights.catalogue import Entry, catalogue, find_entry
 from callsmith.models.weights.disk import find_file, find_path
 from callsmith.models.weights.fetch import locate
 from callsmith.models.weights.found import find_model
@@ -149,7 +149,7 @@ def describe_model(spec: str, options: Options = Options()) -> ModelInfo:
 
 def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Template, Traits]:
     """What makes a model of an engine: its format, its template, and what else is known of it."""
-    entry = catalogue().get(spec)
+    entry = catalogue().get(spec) or find_entry(info.name, info.weights.size)
     name = parse(spec)
     called = Path(spec).stem if spec.lower().endswith(".gguf") else name.repo.rpartition("/")[2] if name else ""
     preset = None if entry else preset_for(info.name, called)

@@ -32,7 +32,8 @@ class Wheels:
 @dataclass(frozen=True, slots=True)
 class Entry(Habits):
     """One model of the catalogue. `good_for` says what to use it for; `also` names formats it falls into when nothing constrains
-    it; `template_name` names the chat template to use instead of the one inside the weights, if theirs is wanting."""
+    it; `template_name` names the chat template to use instead of the one inside the weights, if theirs is wanting; `weights_name`
+    is what the weights call themselves."""
 
     name: str
     title: str
@@ -40,6 +41,7 @@ class Entry(Habits):
     good_for: str
     size: int
     sha256: str
+    weights_name: str
     source: Wheels
     format: str
     also: tuple[str, ...] = ()
@@ -61,6 +63,11 @@ def catalogue() -> Mapping[str, Entry]:
     entries = {name: load(Entry, {"name": name, **row}, name) for name, row in table.items()}
     first = next(name for name, entry in entries.items() if entry.default)
     return MappingProxyType({first: entries[first], **entries})
+
+
+def find_entry(weights_name: str, size: int) -> Entry | None:
+    """The entry whose weights these are, wherever they come from: they call themselves so, and have as many bytes."""
+    return next((entry for entry in catalogue().values() if (entry.weights_name, entry.size) == (weights_name, size)), None)
 
 
 def default_model() -> str:
