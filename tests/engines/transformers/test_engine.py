@@ -14,6 +14,9 @@ pytest.importorskip("torch", reason="the transformers engine has an environment 
 pytest.importorskip("transformers")
 pytest.importorskip("gguf")
 
+from tokenizers import decoders
+from transformers import AutoTokenizer
+
 from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import PromptTooLong, UsageError
 from callsmith.core.events import CallReady
@@ -22,6 +25,7 @@ from callsmith.core.values import Choice, Message, Request, Sampling, TokenBias,
 from callsmith.engines import open_engine
 from callsmith.engines.decoding.compiler import Compiler, TriggeredConstraint
 from callsmith.engines.port import Engine, Finished, Piece
+from callsmith.engines.transformers.checkpoint import TokenizerVocabulary
 from callsmith.engines.transformers.engine import TransformersEngine
 from callsmith.formats.prompt.prompt import Prompt
 from callsmith.grammar.nodes import Grammar, JsonValue, Lit, Many
@@ -96,6 +100,14 @@ def test_special_tokens_are_the_same_to_the_grammar_engine_and_to_ours(shared: T
     tokenizer = shared.vocabulary.guidance_tokenizer([])
     marked = {token for token in range(shared.vocabulary.size) if tokenizer.is_special_token(token)}
     assert marked == set(shared.vocabulary.special) == set(shared.info.specials.values())
+
+
+def test_a_decoder_of_bytes_behind_others_says_the_same_to_the_grammar_engine(shared: TransformersEngine, folder: Path) -> None:
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    bytes_alone = tokenizer.backend_tokenizer.decoder
+    tokenizer.backend_tokenizer.decoder = decoders.Sequence([decoders.ByteFallback(), decoders.Fuse(), bytes_alone])
+    vocabulary = TokenizerVocabulary(tokenizer, shared.vocabulary.size, shared.vocabulary.ends)
+    assert vocabulary.says == shared.vocabulary.says
 
 
 def test_the_text_of_a_special_token_can_be_tokenized_as_letters(shared: TransformersEngine) -> None:

@@ -59,7 +59,7 @@ class TokenizerVocabulary(Vocabulary):
         """To llguidance exactly those tokens are special that are so to us."""
         marked = [added_token | {"special": added_token["id"] in self.special} for added_token in self._json["added_tokens"]]
         ends = sorted(self.ends & self.special.keys() or self.ends, key=lambda token: (token != self.eos, token))
-        text = json.dumps(self._json | {"added_tokens": marked})
+        text = json.dumps(self._json | {"added_tokens": marked, "decoder": _find_byte_level(self._json["decoder"])})
         try:
             return llguidance.LLTokenizer(text, n_vocab=self.size, eos_token=ends, slices=[])
         except ValueError as error:
@@ -88,6 +88,13 @@ def _is_special(added: Mapping[str, Any]) -> bool:
     """Whether the token differs from its letters. An added token that is just a word or spaces does not."""
     text: str = added["content"]
     return bool(added["special"]) or (text[:1] == "<" and text[-1:] == ">")
+
+
+def _find_byte_level(decoder: dict[str, Any] | None) -> dict[str, Any] | None:
+    """The decoder of bytes in a sequence of decoders, if it has one; else the decoder. To llguidance a ByteFallback would count,
+    also where it has nothing to do, as transformers makes one of a GGUF file: `Ġ` would be a letter."""
+    steps: list[dict[str, Any]] = decoder.get("decoders", []) if decoder else []
+    return next((step for step in steps if step["type"] == "ByteLevel"), decoder)
 
 
 def _number(token: int | None) -> int:
