@@ -80,3 +80,24 @@ async def test_messages_are_read_however_they_are_cut_into_pieces() -> None:
         assert [message.data for message in taken] == [b"first", b"second", b"third", b"", b"", large, b"MSG calls 1 ", b"last"]
         assert [message.reply for message in taken[:2]] == ["", "back.to.me"]
         assert taken[2].headers == {"Key": "two"} and taken[4].is_refused
+
+
+async def test_a_server_whose_pongs_are_behind_many_messages_is_not_taken_for_gone() -> None:
+    lost, taken, pings = list[bool](), list[NatsMessage](), 0
+
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal pings
+        writer.write(INFO)
+        while line := await reader.readline():
+            if line == b"PING\r\n":
+                pings += 1
+                writer.write(b"PONG\r\n" if pings == 1 else b"MSG beat 1 1\r\nx\r\n")  # the first is that of the greeting
+
+    async with await asyncio.start_server(serve, "127.0.0.1", 0) as server:
+        url = f"nats://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        connection = NatsConnection([url], on_lost=lambda: lost.append(True), on_return=lambda: None)
+        await connection.open()
+        await connection.subscribe("beat", taken.append)
+        await until(lambda: lost or len(taken) > 4)
+        assert not lost and connection.is_up
+        await connection.close()

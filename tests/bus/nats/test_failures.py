@@ -44,7 +44,7 @@ async def test_calls_go_on_while_others_fail(bus: CapabilityBus, providers: Prov
     await knows(bus, first.node)
     results = await asyncio.gather(
         ended(bus, "effect", 10, key="a", seconds=0.3),
-        ended(bus, "effect", 0.2, key="late", seconds=5),
+        ended(bus, "effect", 1, key="late", seconds=5),  # time enough to begin
         *(ended(bus, "effect", 10, key=f"k{number}") for number in range(30)),
     )
     assert results[0]["key"] == "a"

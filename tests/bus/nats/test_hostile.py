@@ -218,6 +218,9 @@ async def test_ten_thousand_nodes_that_are_none_take_no_more_room_than_they_may(
         for number in range(10_000):
             await nodes.publish(SUBJECTS.offers, announcement(f"anon:{number}", "experimental.fake", "experimental.echo"))
             await nodes.publish(SUBJECTS.beat(f"anon:x{number}"), b"1 2")
+            if number % 250 == 0:  # an answer comes behind all that was said before: nobody falls behind so far as to seem gone
+                await open_to_all.call("experimental.real", (1, 0), {"input": {"text": "hi"}})
+                await nodes.call()
         last = Identity.create()
         await nodes.publish(SUBJECTS.offers, announcement(last.node_id, "experimental.last"), by=last, what="offers")
         await until(lambda: nodes.caller.offers("experimental.last"))

@@ -42,6 +42,7 @@ class _Parser(Parser):
         self._client = client
 
     async def parse(self, data: bytes = b"") -> None:
+        self._client.note_sign_of_life()
         if self.state != AWAITING_CONTROL_LINE:
             await super().parse(data)
             return
@@ -118,6 +119,10 @@ class _Client(Client):
         """Ask for a sign of life. nats-py writes this ahead of what is still to be sent, of which the sign should tell."""
         self._write()
         await cast(Any, super())._send_ping(future)
+
+    def note_sign_of_life(self) -> None:
+        """The server is there. The pong for which nats-py waits may be far behind in a flood of messages."""
+        self._pings_outstanding = 0
 
     def _flush(self) -> None:
         """Write what is to be sent, all that comes in one turn of the event loop together: a system call wakes up the server."""
