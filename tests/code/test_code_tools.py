@@ -20,69 +20,14 @@ from callsmith.code import RUN_CODE, CodeLimits, CodeTools
 from callsmith.core.approval import Approved, Denied, Policy, Rule
 from callsmith.core.capability.execution import Execution
 from callsmith.core.errors import MissingExtra
-from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, ToolProgress
-from callsmith.core.ports import Checkpoint, Context, Toolset
+from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded
+from callsmith.core.ports import Checkpoint, Context
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.conversation.conversation import Conversation
-from callsmith.tools.functions import Functions, tool
+from callsmith.tools.functions import Functions
 from callsmith.tools.wrap import Audited, Cached, Confirmed, Filtered, Limited
+from tests.code.code_runs import TOOLS, Bank, Fixed, add, run_code, written, zip_code
 from tests.fakes import StrictFakeModel, calls, says
-
-QUICK = CodeLimits(seconds=0.5, memory=32 * 1024 * 1024)
-
-
-def add(a: int, b: int = 1) -> int:
-    """Adds two numbers.
-
-    Args:
-        a: The first.
-    """
-    return a + b
-
-
-def orders(city: str) -> list[dict[str, Any]]:
-    """The orders of a city."""
-    return [{"id": number, "city": city} for number in range(3)]
-
-
-def zip_code(city: str) -> str:
-    """The code of a city."""
-    return "53111"
-
-
-def fail(why: str) -> str:
-    """Fails."""
-    raise ValueError(why)
-
-
-TOOLS = Functions(add, orders, zip_code, fail)
-
-
-class Bank:
-    """A tool with side effects that writes down what it does."""
-
-    def __init__(self) -> None:
-        self.paid: list[float] = []
-
-        @tool(side_effects=True)
-        def pay(amount: float) -> str:
-            """Pays."""
-            self.paid.append(amount)
-            return f"paid {amount:g}"
-
-        self.tools = Functions(pay, add)
-
-
-def written(code: str, id: str = "c1") -> Call:
-    return Call(RUN_CODE, {"code": code}, id)
-
-
-async def run_code(code: str, tools: Toolset = TOOLS, context: Context | None = None, limits: CodeLimits = QUICK) -> Result:
-    """The result of code."""
-    items = [item async for item in CodeTools(tools, limits).call(written(code), context or Context())]
-    assert all(isinstance(item, ToolProgress) for item in items[:-1])
-    assert isinstance(items[-1], Result)
-    return items[-1]
 
 
 async def test_the_model_is_shown_the_tools_as_functions():
@@ -97,7 +42,7 @@ async def test_the_model_is_shown_the_tools_as_functions():
 
 async def test_what_tools_return_is_described_where_they_say_it():
     schema = {"type": "object", "properties": {"id": {"type": "integer"}}}
-    (offered,) = await CodeTools(_Fixed(Tool("find", "Finds.", output=schema), {"id": 1})).tools()
+    (offered,) = await CodeTools(Fixed(Tool("find", "Finds.", output=schema), {"id": 1})).tools()
     assert "Returns dict: keys: id (int)" in offered.description
 
 
@@ -148,67 +93,14 @@ async def test_errors_say_where_and_what(code: str, texts: list[str]):
 
 
 @pytest.mark.parametrize(
-    ("code", "text"),
-    [
-        ("while True: pass", "TimeoutError"),
-        ("while True:\n    try:\n        while True: pass\n    except BaseException: pass", "TimeoutError"),
-        ("x = [0]\nwhile True: x = x + x", "MemoryError"),
-        ("'a' * 10**12", "MemoryError"),
-        ("10 ** 10 ** 9", "MemoryError"),
-        ("def f(n): return f(n + 1)\nf(0)", "RecursionError"),
-        ("(" * 5000 + "1" + ")" * 5000, "SyntaxError"),
-        ("import subprocess", "ModuleNotFoundError"),
-        ("import socket", "ModuleNotFoundError"),
-        ("import os\nos.listdir('/')", "PermissionError"),
-        ("import os\nos.environ['HOME']", "RuntimeError"),
-        ("open('/etc/passwd').read()", "PermissionError"),
-        ("().__class__.__bases__[0].__subclasses__()", "AttributeError"),
-        ("add.__globals__", "AttributeError"),
-        ("while True: print('x' * 1000)", "more characters were printed"),
-        ("n = 0\nwhile True:\n    n += 1\n    add(n)", "the code makes more than 100 calls"),
-        ("n = 0\nwhile True:\n    try:\n        add(n)\n    except BaseException: pass", "the code makes more than 100 calls"),
-        ("import asyncio\nawait asyncio.gather(*[add(n) for n in range(10000)])", "the code makes more than 100 calls"),
-        ("while True:\n    try:\n        missing()\n    except NameError: pass", "Error"),
-        ("add('x' * 1000000)", "takes at most 100,000 characters"),
-        ("10 ** 5000", "digits"),
-        ("#" * 20_001, "at most 20,000 are run"),
-        ("x = []\nx.append(x)\nx", ""),
-    ],
-)
-async def test_hostile_code_is_stopped_with_a_word(code: str, text: str):
-    async with asyncio.timeout(20):
-        result = await run_code(code)
-    assert text in result.text
-    assert len(result.text) < 30_000
-    assert not result.ok or not text
-
-
-async def test_code_that_sleeps_does_not_wait():
-    async with asyncio.timeout(5):
-        assert (await run_code("import time\ntime.sleep(1000)\n'up'")).text == "up"
-
-
-async def test_long_output_is_cut():
-    result = await run_code("print('x' * 50000)\n'y' * 50000")
-    assert result.ok
-    assert "(30,001 more characters were printed)" in result.text
-    assert len(result.text) < 41_000
-
-
-async def test_a_result_that_is_too_long_is_an_error_for_the_code():
-    result = await run_code("read()", _Fixed(Tool("read"), "x" * 200_000))
-    assert "limit_reached: read gave 200,002 characters" in result.text
-
-
-@pytest.mark.parametrize(
     ("content", "text"), [("12", "str"), ('{"a": 1}', "dict"), (12, "int"), (None, "NoneType"), ("NaN", "str")]
 )
 async def test_values_are_what_the_tool_has_returned(content: Any, text: str):
-    assert (await run_code("print(type(read()).__name__)", _Fixed(Tool("read"), content))).text == text
+    assert (await run_code("print(type(read()).__name__)", Fixed(Tool("read"), content))).text == text
 
 
 async def test_a_result_that_is_no_success_is_an_error_whatever_its_text():
-    class Failing(_Fixed):
+    class Failing(Fixed):
         async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
             yield Result(call.id, call.name, "out of paper", ok=False)
 
@@ -217,7 +109,7 @@ async def test_a_result_that_is_no_success_is_an_error_whatever_its_text():
 
 async def test_tools_whose_names_are_none_in_python_have_others():
     for name, function in (("files/read.all", "files_read_all"), ("class", "class_2"), ("2d", "_2d")):
-        toolset = _Fixed(Tool(name), "text")
+        toolset = Fixed(Tool(name), "text")
         (offered,) = await CodeTools(toolset).tools()
         assert f"def {function}(" in offered.description
         assert (await run_code(f"{function}()", toolset)).text == "text"
@@ -229,7 +121,7 @@ async def test_calls_go_through_policy_limits_cache_and_audit():
     async def audit(execution: Execution) -> None:
         executions.append(execution)
 
-    inner = _Fixed(Tool("read", idempotent=True), "text", asked)
+    inner = Fixed(Tool("read", idempotent=True), "text", asked)
     policy = Policy((Rule("deny", "add", reason="no sums"),))
     context = Context("talk", "ada")
     limited = Confirmed(Limited(Cached(Audited(inner, audit), 60), budgets={"*": 2}), policy)
@@ -242,7 +134,7 @@ async def test_calls_go_through_policy_limits_cache_and_audit():
 
 
 async def test_calls_that_whoever_asked_runs_are_none_for_code():
-    class Elsewhere(_Fixed):
+    class Elsewhere(Fixed):
         async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
             yield CallDeferred(call)
 
@@ -368,6 +260,7 @@ from callsmith.code import CodeTools
 from callsmith.core.values import Call
 from callsmith.runtime.conversation.conversation import Conversation
 from callsmith.tools.functions import Functions, tool
+from tests.code.code_runs import TOOLS, Bank, Fixed, add, run_code, written, zip_code
 from tests.fakes import StrictFakeModel, calls, says
 
 folder, at = Path(sys.argv[1]), sys.argv[2]
@@ -425,23 +318,6 @@ async def test_code_goes_on_after_its_program_was_killed_and_pays_nothing_twice(
     assert await start(at) == (-signal.SIGKILL, "")
     assert await start("never") == (0, printed)
     assert (tmp_path / "paid").read_text().split() == ["0", "1", "2"]
-
-
-class _Fixed:
-    """A toolset of one tool that always answers the same."""
-
-    def __init__(self, tool: Tool, content: Any, asked: list[Context] | None = None) -> None:
-        self.tool = tool
-        self.content = content
-        self.asked = [] if asked is None else asked
-
-    async def tools(self) -> list[Tool]:
-        return [self.tool]
-
-    async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
-        self.asked.append(context)
-        await context.starting()
-        yield Result(call.id, call.name, self.content)
 
 
 async def test_questions_keep_their_time():

@@ -11,7 +11,7 @@ import re
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from callsmith.code.sandbox import MOST_CHARACTERS, CodeLimits, CodeModel, begin_history
+from callsmith.code.sandbox import LONGEST_MESSAGE, MOST_CHARACTERS, MOST_CHARACTERS_IN_ALL, CodeLimits, CodeModel, begin_history
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.closing import closing
 from callsmith.core.events import CallEvent, ConfirmationNeeded, ToolProgress, ToolStarted
@@ -19,6 +19,7 @@ from callsmith.core.failures import is_failure, make_failure, unknown_tool
 from callsmith.core.ports import Checkpoint, Context, Toolset
 from callsmith.core.serialize import Saved, read_conversation, write_conversation
 from callsmith.core.types.call_ids import CallIds
+from callsmith.core.types.escaped_text import cut_text
 from callsmith.core.types.field_checks import check_argument
 from callsmith.core.values import Call, Request, Result, Schema, Tool
 from callsmith.formats.prompt.tool_prompt import describe_value, list_as_python
@@ -68,7 +69,7 @@ class CodeTools:
         code = str(call.arguments.get("code", ""))
         functions, journal = _name_functions(await self._toolset.tools()), await self._open_journal(call, code, context)
         async with CodeModel(code, functions, self._limits, call.id or RUN_CODE) as model:
-            run = PausableRun(model, _JsonResults(self._toolset), journal, limits=self._call_limits)
+            run = PausableRun(model, _JsonResults(self._toolset, journal), journal, limits=self._call_limits)
             inner = Context(
                 context.conversation,
                 context.subject,
@@ -108,6 +109,7 @@ class _JsonResults:
     """A toolset whose results are written as JSON, texts too, so that the code gets from the journal the value that it was."""
 
     toolset: Toolset
+    journal: Journal
 
     async def tools(self) -> Sequence[Tool]:
         return await self.toolset.tools()
@@ -115,29 +117,41 @@ class _JsonResults:
     async def call(self, call: Call, context: Context) -> AsyncIterator[CallEvent]:
         async with closing(self.toolset.call(call, context)) as items:
             async for item in items:
-                yield _as_json(call, item) if isinstance(item, Result) else item
+                yield _as_json(call, item, self._room()) if isinstance(item, Result) else item
+
+    def _room(self) -> int:
+        """How many characters the next result may have: the journal is written anew with each."""
+        return min(MOST_CHARACTERS, MOST_CHARACTERS_IN_ALL - sum(len(message.content) for message in self.journal.saved.messages))
 
 
-def _as_json(call: Call, result: Result) -> Result:
+def _as_json(call: Call, result: Result, room: int) -> Result:
     if not result.ok:
-        return result if is_failure(result.text) else make_failure(call, "tool_error", result.text)
+        failed = result if is_failure(result.text) else make_failure(call, "tool_error", result.text)
+        return replace(failed, content=cut_text(failed.text, LONGEST_MESSAGE))
     if result.code == "already_done":  # an earlier result, which is JSON, and a line about that
-        return replace(result, content=result.text.rpartition("\n")[0])
-    text = json.dumps(result.content, ensure_ascii=False, default=dict)
-    if len(text) > MOST_CHARACTERS:
-        why = f"{call.name} gave {len(text):,} characters, and code reads at most {MOST_CHARACTERS:,} of a result: ask for less"
-        return make_failure(call, "limit_reached", why)
+        text = result.text.rpartition("\n")[0]
+    else:
+        text = json.dumps(result.content, ensure_ascii=False, default=dict)
+    if len(text) > room:
+        most = f"{MOST_CHARACTERS:,} of a result and {MOST_CHARACTERS_IN_ALL:,} of all"
+        return make_failure(
+            call, "limit_reached", f"{call.name} gave {len(text):,} characters, and code reads at most {most}: ask for less"
+        )
     return replace(result, content=text)
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _CheckpointStorage:
-    """Writes a journal into the checkpoint of a call."""
+    """Writes a journal into the checkpoint of a call, if there is anything new that the code would not come to by itself."""
 
     checkpoint: Checkpoint
+    written: Saved | None = None
 
     async def write(self, saved: Saved, *, starting: Call | None = None, results: Sequence[Result] = ()) -> None:
-        await self.checkpoint.save(json.dumps(write_conversation(saved)))
+        makes_it_again = starting is not None and starting.id not in saved.started
+        if not makes_it_again and saved != self.written:
+            await self.checkpoint.save(json.dumps(write_conversation(saved)))
+            self.written = saved
 
 
 def _conclude(call: Call, journal: Journal, model: CodeModel) -> CallEvent:

@@ -40,10 +40,11 @@ except ImportError as missing:
     raise MissingExtra("code", "running code that calls tools") from missing
 
 MOST_CHARACTERS = 100_000  # of the arguments of a call, and of a result that the code reads
+MOST_CHARACTERS_IN_ALL = 1_000_000  # of the arguments of all calls, and of all results
 _AWAIT = re.compile(r"\bawait\b")
 _GRACE = 1.0  # seconds after which a sandbox that does not stop by itself is killed
 _MOST_NAMES = 20  # of calls or functions that a message lists
-_LONGEST_MESSAGE = 2_000  # characters of an error
+LONGEST_MESSAGE = 2_000  # characters of an error
 _NOTHING = "The code printed nothing and its last line has no value. print() what you want to see."
 
 
@@ -82,6 +83,7 @@ class CodeModel:
         self._snapshot: AsyncSnapshot | None = None
         self._calls: dict[int, Call] = {}  # by their numbers in the sandbox, those that have no result yet
         self._made = 0
+        self._argument_room = MOST_CHARACTERS_IN_ALL
         self._done: Counter[str] = Counter()  # those that went well
         self._printed: list[str] = []
         self._print_room = limits.output
@@ -193,6 +195,9 @@ class CodeModel:
             raise TypeError(f"{name}() takes only what can be written as JSON: {error}") from None
         if len(text) > MOST_CHARACTERS:
             raise TypeError(f"{name}() takes at most {MOST_CHARACTERS:,} characters, and these are {len(text):,}")
+        if len(text) > self._argument_room:
+            raise CodeFailed(f"the code passes more than {MOST_CHARACTERS_IN_ALL:,} characters to its calls")
+        self._argument_room -= len(text)
         self._made += 1
         return Call(tool.name, json.loads(text), f"{self._prefix}_{self._made}")
 
@@ -225,11 +230,11 @@ class CodeModel:
             frames = error.traceback()
             where = f"line {frames[-1].line}: " if frames else ""
             source = (frames[-1].source_line or "").strip() if frames else ""
-            lines = [f"{where}{cut_text(error.display('type-msg'), _LONGEST_MESSAGE)}", f"    {source[:200]}" if source else ""]
+            lines = [f"{where}{cut_text(error.display('type-msg'), LONGEST_MESSAGE)}", f"    {source[:200]}" if source else ""]
         elif isinstance(error, MontyCrashedError):
             lines = ["the code was stopped: it took too much time or memory"]
         else:
-            lines = [cut_text(str(error), _LONGEST_MESSAGE)]
+            lines = [cut_text(str(error), LONGEST_MESSAGE)]
         if printed := self._list_printed().strip():
             lines.append(f"Printed until then:\n{printed}")
         if times := [f"{name} ({number} times)" if number > 1 else name for name, number in self._done.items()]:

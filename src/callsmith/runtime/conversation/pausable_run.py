@@ -6,7 +6,7 @@ there.
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TypeAlias, assert_never
 
 from callsmith.core.approval import Decision
@@ -14,6 +14,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import CallDeferred, CallEvent, ConfirmationNeeded, RunEvent, ToolFinished, ToolProgress, TurnEnded
 from callsmith.core.ports import Context, Model, Toolset
+from callsmith.core.types.field_checks import replace
 from callsmith.core.values import Call, Choice, Message, Request, Result, Tool, Usage
 from callsmith.runtime.conversation.journal import Journal, join_messages
 from callsmith.runtime.deferred import DeferredTools
