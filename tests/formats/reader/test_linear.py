@@ -1,14 +1,18 @@
 """Law 8: reading is linear, and arguments really stream."""
 
 import time
+import tracemalloc
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from callsmith.core.events import CallArguments, CallReady
 from callsmith.core.values import Call, Tool
 from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.reader.reader import Reader
+from callsmith.formats.reader.source import Stops
 from callsmith.formats.write import write
 
 EVERY = pytest.mark.parametrize("format", formats().values(), ids=lambda format: format.name)
@@ -93,3 +97,23 @@ def test_a_string_argument_streams(format: Format):
         silent = 0 if streamed else silent + 1
         longest = max(longest, silent) if started and not done else longest
     assert longest <= 16
+
+
+def test_long_names_of_arguments_take_no_more_room_than_they_are_long():
+    arguments = {"a": {"type": "string"}, "x" * 100_000: {"type": "string"}}
+    text = write(format_named("qwen3-coder"), [Call("save", {"a": "one\ntwo"})])
+    tracemalloc.start()
+    try:
+        reader = Reader(format_named("qwen3-coder"), [Tool("save", "", {"type": "object", "properties": arguments})])
+        events = [event for piece in chunks(text) for event in reader.feed(piece)] + reader.close()
+        room = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert [event.call.arguments for event in events if isinstance(event, CallReady)] == [{"a": "one\ntwo"}]
+    assert room < 10_000_000
+
+
+@given(st.lists(st.text("ab<", min_size=1, max_size=5), max_size=5), st.text("ab<", max_size=6))
+def test_what_may_become_a_stop_is_the_beginning_of_one(texts: list[str], text: str):
+    may_grow = any(stop.startswith(text) and stop != text for stop in texts)
+    assert Stops(tuple(texts)).may_grow(text, 0) == may_grow

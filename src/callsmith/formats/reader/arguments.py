@@ -103,8 +103,7 @@ class ArgumentsReader:
         """Read one argument; returns 1, or 0 for a key without a value."""
         key: str | None = None
         flag: str | None = None
-        properties = tuple(self._schema.get("properties", ()))
-        starts = () if self._literals.is_constrained else unclosed_ends(self._part, nodes, properties)
+        starts = () if self._literals.is_constrained else unclosed_ends(self._part, nodes, self._schema)
         for position, node in enumerate(nodes):
             ends = first_literals(nodes[position + 1 :], follow)
             if node is VALUE and key is not None:

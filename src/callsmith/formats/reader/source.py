@@ -5,6 +5,7 @@ further text could change the result; that is why reading does not depend on how
 """
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Generator
 from functools import lru_cache
 from typing import TypeAlias, TypeVar
@@ -31,18 +32,22 @@ class Truncated(Exception):
 class Stops:
     """A compiled set of texts to search for: the leftmost wins, then the longest. An empty set never matches."""
 
-    __slots__ = ("beginnings", "first_chars", "longest", "pattern", "texts")
+    __slots__ = ("first_chars", "longest", "pattern", "sorted_texts", "texts")
 
     def __init__(self, texts: tuple[str, ...]) -> None:
         self.texts = texts
         self.pattern = re.compile("|".join(re.escape(text) for text in sorted(texts, key=len, reverse=True)) or NO_MATCH)
         self.first_chars = re.compile("[" + "".join(sorted({re.escape(text[0]) for text in texts})) + "]" if texts else NO_MATCH)
         self.longest = max((len(text) for text in texts), default=0)
-        self.beginnings = frozenset(text[:length] for text in texts for length in range(len(text)))
+        self.sorted_texts = sorted(texts)
 
     def may_grow(self, text: str, start: int) -> bool:
         """Whether the text from `start` to its end may become a (longer) stop when more text comes."""
-        return len(text) - start < self.longest and text[start:] in self.beginnings
+        if len(text) - start >= self.longest:
+            return False
+        rest = text[start:]
+        following = bisect_right(self.sorted_texts, rest)  # what begins with the rest, and is longer, comes right behind it
+        return following < len(self.sorted_texts) and self.sorted_texts[following].startswith(rest)
 
     def partial_from(self, text: str, pos: int) -> int:
         """Where the end of the text begins that may be the start of a stop; the length of the text if there is none."""
@@ -55,7 +60,7 @@ class Stops:
         return len(text)
 
 
-@lru_cache(4096)
+@lru_cache(1024)
 def stops(texts: tuple[str, ...]) -> Stops:
     """The compiled set of these texts, cached."""
     return Stops(texts)

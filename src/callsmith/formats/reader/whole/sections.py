@@ -32,6 +32,8 @@ from callsmith.formats.reader.whole.values import (
     whole_json_of,
 )
 
+_MOST_NAME_CHARACTERS = 8_000  # of all properties of a tool together
+
 
 class WholeCall(NamedTuple):
     """A call that was read, its arguments as JSON text and as what they are, and where it ends."""
@@ -174,16 +176,21 @@ class EachPattern:
 
     def _is_unclosed(self, text: str, pos: int, closer: int, schema: Schema) -> bool:
         """Whether the value seems to end before its closer."""
-        wanted = stops(unclosed_ends(self.part, self.nodes, tuple(schema.get("properties", ()))))
+        wanted = stops(unclosed_ends(self.part, self.nodes, schema))
         stop = wanted.pattern.search(text, pos, closer + wanted.longest)
         return stop is not None and stop.start() < closer
 
 
-@lru_cache(1024)
-def unclosed_ends(part: Calls, nodes: Nodes, properties: tuple[str, ...]) -> tuple[str, ...]:
+def unclosed_ends(part: Calls, nodes: Nodes, schema: Schema) -> tuple[str, ...]:
     """Where a value in plain text without a closer ends: where an argument of the schema begins on a line of its own, or the call
-    and its section end on lines of their own.
+    and its section end on lines of their own. Names that are long beyond measure are not searched for.
     """
+    properties = tuple(schema.get("properties", ()))
+    return _unclosed_ends(part, nodes, properties if sum(map(len, properties)) <= _MOST_NAME_CHARACTERS else ())
+
+
+@lru_cache(1024)
+def _unclosed_ends(part: Calls, nodes: Nodes, properties: tuple[str, ...]) -> tuple[str, ...]:
     if not isinstance(part.values, Raw):
         return ()
     before, after = literals_of(nodes[0])[:1], literals_of(nodes[2])[:1] if nodes[1] is KEY else ()
