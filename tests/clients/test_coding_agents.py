@@ -121,11 +121,11 @@ def has_worked(folder: Path, engine: Works) -> None:
     assert f"The word is {NEW}." in printed
 
 
-def test_claude_code_reads_a_file_and_answers(folder: Path) -> None:
-    engine = Reads(("Read", {"file_path": str(folder / "note.txt")}))
+def claude_code(engine: Scripted, folder: Path, prompt: str, tools: str) -> dict[str, Any]:
+    """What Claude Code comes to with this prompt, where it may use these tools."""
     with serving(engine) as url:
         printed = ran(
-            ["claude", "-p", "What is in note.txt?", "--model", "m", "--allowedTools", "Read", "--output-format", "json"],
+            ["claude", "-p", prompt, "--model", "m", "--allowedTools", tools, "--output-format", "json"],
             folder,
             ANTHROPIC_BASE_URL=url,
             ANTHROPIC_API_KEY="none",
@@ -135,6 +135,12 @@ def test_claude_code_reads_a_file_and_answers(folder: Path) -> None:
     answer = json.loads(printed)
     assert not answer["is_error"], answer
     assert answer["result"] == FINAL
+    return answer
+
+
+def test_claude_code_reads_a_file_and_answers(folder: Path) -> None:
+    engine = Reads(("Read", {"file_path": str(folder / "note.txt")}))
+    answer = claude_code(engine, folder, "What is in note.txt?", "Read")
     assert answer["num_turns"] == 2
 
 
@@ -147,21 +153,7 @@ def test_claude_code_searches_edits_writes_and_runs_a_command(folder: Path) -> N
         [("Write", {"file_path": str(script), "content": "wc -l < note.txt > lines.txt\ncat note.txt\n"})],
         [("Bash", {"command": "sh count.sh", "description": "Count the lines"})],
     )
-    with serving(engine) as url:
-        printed = ran(
-            [
-                *("claude", "-p", "Change the word.", "--model", "m", "--output-format", "json"),
-                *("--allowedTools", "Grep,Read,Edit,Write,Bash"),
-            ],
-            folder,
-            ANTHROPIC_BASE_URL=url,
-            ANTHROPIC_API_KEY="none",
-            ANTHROPIC_DEFAULT_HAIKU_MODEL="m",
-            CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC="1",
-        )
-    answer = json.loads(printed)
-    assert not answer["is_error"], answer
-    assert answer["result"] == FINAL
+    answer = claude_code(engine, folder, "Change the word.", "Grep,Read,Edit,Write,Bash")
     assert answer["num_turns"] == 6
     has_worked(folder, engine)
 

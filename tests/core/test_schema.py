@@ -12,7 +12,7 @@ import pytest
 from pydantic import BaseModel
 
 from callsmith.core.errors import UnsupportedSchema, UsageError
-from callsmith.core.schema import check_schema, schema_of, validate
+from callsmith.core.schema import add_keyword, check_schema, schema_of, validate
 
 CITY = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"], "additionalProperties": False}
 
@@ -179,3 +179,21 @@ def test_checking_arguments_does_not_load_pydantic():
     code = "import sys, callsmith.core.schema as s; s.validate({}, {}); print('pydantic' in sys.modules)"
     ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert ran.stdout.strip() == "False"
+
+
+def test_a_keyword_is_known_in_schemas_that_were_compiled_before(monkeypatch: pytest.MonkeyPatch):
+    class Loud:
+        def __init__(self, schema: object, value: object, path: object) -> None:
+            pass
+
+        def validate(self, instance: str) -> None:
+            if not instance.isupper():
+                raise ValueError("is not loud")
+
+    monkeypatch.setattr("callsmith.core.schema._keywords", {})
+    schema = {"type": "string", "x-loud": True}
+    assert validate(schema, "hello") == []
+    add_keyword("x-loud", Loud)
+    assert "is not loud" in validate(schema, "hello")[0].message
+    assert "is not loud" in validate(deepcopy(schema), "hello")[0].message
+    assert validate(schema, "HELLO") == []

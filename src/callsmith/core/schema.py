@@ -60,6 +60,8 @@ def add_keyword(name: str, check: type) -> None:
     """Add a keyword of our own to all schemas: `check(schema, value, path)` raises where the value of the keyword is wrong, and
     its method `validate(instance)` raises a ValueError, for the model, where an instance is."""
     _keywords[name] = check
+    _validators.clear()  # of schemas that were compiled without it
+    _compile.cache_clear()
 
 
 @dataclass(frozen=True, slots=True)

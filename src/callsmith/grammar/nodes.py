@@ -3,7 +3,7 @@
 A `Grammar` is a start node and named rules. The modules in `targets/` write it in an engine's own language.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
@@ -139,6 +139,19 @@ def items_of(node: Node) -> tuple[Node, ...]:
 def references(node: Node) -> list[str]:
     """The names of the rules that a node refers to, in their order."""
     return [node.name] if isinstance(node, Ref) else [name for item in items_of(node) for name in references(item)]
+
+
+def map_leaves(node: Node, change: Callable[[Node], Node]) -> Node:
+    """The node with what `change` makes of the nodes in its sequences, choices and repetitions that are none of these."""
+    match node:
+        case Many(item, least, most):
+            return Many(map_leaves(item, change), least, most)
+        case Seq(items):
+            return Seq(tuple(map_leaves(item, change) for item in items))
+        case Alt(items):
+            return Alt(tuple(map_leaves(item, change) for item in items))
+        case _:
+            return change(node)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,13 +3,13 @@ up to a marker."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Final
 
 from callsmith.formats.algebra import Notation
 from callsmith.grammar.languages.regular import unroll
 from callsmith.grammar.languages.text_grammar import TextGrammar
-from callsmith.grammar.nodes import Alt, Closed, Grammar, Lit, Many, Node, Pattern, Ref, Seq
+from callsmith.grammar.nodes import Closed, Grammar, Lit, Node, Pattern, Ref, Seq, map_leaves
 from callsmith.grammar.patterns.character_sets import Ranges, chars, complement, intersection, union
 from callsmith.grammar.patterns.regex import (
     Cat,
@@ -74,19 +74,16 @@ def text_nodes(grammar: TextGrammar, spelling: Quoted | Plain, rules: Rules) -> 
 
 
 def _spelled(node: Node, names: dict[str, str], spell: Callable[[Ranges], Regex]) -> Node:
-    match node:
-        case Pattern(regex):
-            return Pattern(portable_text(map_sets(parse(regex), spell)))
-        case Ref(name):
-            return Ref(names[name])
-        case Many(item, least, most):
-            return Many(_spelled(item, names, spell), least, most)
-        case Seq(items):
-            return Seq(tuple(_spelled(item, names, spell) for item in items))
-        case Alt(items):
-            return Alt(tuple(_spelled(item, names, spell) for item in items))
-        case _:
-            raise TypeError(f"no part of a grammar that a user wrote: {node}")
+    def spelled(leaf: Node) -> Node:
+        match leaf:
+            case Pattern(regex):
+                return Pattern(portable_text(map_sets(parse(regex), spell)))
+            case Ref(name):
+                return Ref(names[name])
+            case _:
+                raise TypeError(f"no part of a grammar that a user wrote: {leaf}")
+
+    return map_leaves(node, spelled)
 
 
 # --- characters between quotes ------------------------------------------------------------------------------------------------
@@ -96,12 +93,12 @@ _LETTERS: Final = {"\n": "n", "\r": "r", "\t": "t"}
 _JSON_LETTERS: Final = {"\b": "b", "\f": "f", **_LETTERS}
 
 
-@cache
+@lru_cache(1024)
 def _json_characters(ranges: Ranges) -> Regex:
     return _escaped(ranges, '"', _JSON_LETTERS, "u00")
 
 
-@cache
+@lru_cache(1024)
 def _python_characters(ranges: Ranges, quote: str) -> Regex:
     return _escaped(ranges, quote, _LETTERS, "x")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from functools import reduce
 from random import Random
 from typing import Any
+from warnings import catch_warnings, simplefilter
 
 import pytest
 
@@ -229,3 +230,10 @@ def test_whatever_stands_in_a_template_it_is_read_or_refused_with_a_sentence() -
             assert str(error)
         else:
             read(format, "<do>{}</do> so <tool_call>", [Tool("dig")])
+
+
+def test_whoever_reads_a_template_gets_no_warnings_about_it() -> None:
+    with catch_warnings():
+        simplefilter("error")
+        with pytest.raises(UsageError, match=r"tool_calls\.open_pattern"):
+            format_from_response_template(template({"open_pattern": "[[a](?P<name>b)"}))

@@ -17,7 +17,7 @@ from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.events import Text, Thought
 from callsmith.core.schema import check_schema, validate
 from callsmith.core.values import Choice
-from callsmith.formats import formats
+from callsmith.formats import format_named, formats
 from callsmith.formats.algebra import Format
 from callsmith.formats.write import write
 from callsmith.grammar.calls import grammar_for
@@ -134,6 +134,7 @@ LONG = "".join(f'a{at}: "x" a{at + 1} | "y"\n' for at in range(1100))
         ('start: "a" start', "line 1: the rule 'start' has no end"),
         ('start: "a" x\nx: y\ny: x', "has no end"),
         ('start: x\nx: y? x "a" | "b"\ny: "c"', "'x' begins with itself behind something that may be empty"),
+        ('start: ("a"*)* start? "b"', "a repetition is of something that may be empty"),
         ('start: A\nA: "x" A', "line 2: the terminal 'A' refers to itself"),
         ("start: A\nA: start", "the terminal 'A' refers to a rule, 'start'"),
         ("start: /(?=a)b/", "line 1: the expression has what is not supported: look-around"),
@@ -215,6 +216,14 @@ def test_a_costly_grammar_is_read_or_refused_in_no_time(definition: str) -> None
         lark_grammar(definition).misfit("a" * 300)
     except UsageError as error:
         assert str(error)
+    assert time.process_time() - started < 10
+
+
+def test_one_that_is_too_large_for_gbnf_is_refused_in_no_time() -> None:
+    tool = custom("deep", 'start: "(" start ")" | ' + " | ".join(rf"/[<\/a-z]{{1,{most}}}/" for most in range(100, 200)))
+    grammar, started = required(format_named("qwen3-coder"), [tool]), time.process_time()
+    with pytest.raises(UsageError, match="becomes too large where its text ends at a marker"):
+        to_gbnf(grammar)
     assert time.process_time() - started < 10
 
 

@@ -139,7 +139,7 @@ class _Client(Client):
     async def take_with_headers(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes | None) -> None:
         try:
             read = await cast(Any, self)._process_headers(headers)
-        except Exception:
+        except Exception:  # of whatever kind: it would end nats-py's reading, and others have written these headers
             _log.debug("a message with headers that cannot be read was dropped", exc_info=True)
             return
         self.take(sid, subject, reply, data, read or _NO_HEADERS)

@@ -7,6 +7,7 @@ counterpart among nodes and is refused.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from warnings import catch_warnings, simplefilter
 
 from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import Hole, Ident, Node, Nodes, OneOf, Opt
@@ -62,7 +63,9 @@ def take_apart(pattern: str, where: str) -> ParsedPattern:
     if pattern.count("(") > MOST_GROUPS:
         raise UsageError(f"{where}: an expression may have {MOST_GROUPS} groups, and this one has more", field=where)
     try:
-        re.compile(pattern)
+        with catch_warnings():
+            simplefilter("ignore")  # about what later releases of Python may read differently: that is for whoever wrote it
+            re.compile(pattern)
     except re.error as error:
         raise UsageError(f"{where}: {pattern!r} is no regular expression: {error}", field=where) from error
     parser = _PatternParser(pattern, where)

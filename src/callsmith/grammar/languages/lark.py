@@ -16,7 +16,7 @@ from callsmith.core.errors import UsageError
 from callsmith.grammar.languages.reader import GrammarReader, literal_pattern
 from callsmith.grammar.languages.regular import to_regex
 from callsmith.grammar.limits import MAX_RULES, check_pattern
-from callsmith.grammar.nodes import Alt, Many, Node, Pattern, Ref, Seq, references
+from callsmith.grammar.nodes import Alt, Many, Node, Pattern, Ref, Seq, map_leaves, references
 from callsmith.grammar.patterns.regex import CharSet, UnsupportedRegex, unparse
 from callsmith.grammar.patterns.user_regex import parse_user_regex
 from callsmith.grammar.productive import productive_rules
@@ -272,19 +272,11 @@ class _LarkReader(GrammarReader):
 
 
 def _with_terminals(node: Node, patterns: dict[str, Node], between: tuple[Node, ...]) -> Node:
-    match node:
-        case Pattern():
-            return Seq((node, *between)) if between else node
-        case Ref(name):
-            return node if name not in patterns else _with_terminals(patterns[name], patterns, between)
-        case Many(item, least, most):
-            return Many(_with_terminals(item, patterns, between), least, most)
-        case Seq(items):
-            return Seq(tuple(_with_terminals(item, patterns, between) for item in items))
-        case Alt(items):
-            return Alt(tuple(_with_terminals(item, patterns, between) for item in items))
-        case _:
-            raise TypeError(f"no part of a grammar that a user wrote: {node}")
+    def with_terminal(leaf: Node) -> Node:
+        pattern = patterns.get(leaf.name, leaf) if isinstance(leaf, Ref) else leaf
+        return Seq((pattern, *between)) if between and isinstance(pattern, Pattern) else pattern
+
+    return map_leaves(node, with_terminal)
 
 
 def _is_terminal(name: str) -> bool:

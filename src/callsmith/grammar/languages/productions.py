@@ -198,11 +198,11 @@ def drop_left_recursion(productions: Productions) -> Productions:
         made[name] = first
         done.append(name)
     if left := find_left_recursion(made):
-        name = next((name for name in left if not name.startswith("%")), left[0]).removesuffix("%more")
-        raise UsageError(
-            f"grammar: the rule {name!r} begins with itself behind something that may be empty; write it as a repetition",
-            field="grammar",
-        )
+        name = next((name.removesuffix("%more") for name in left if not name.startswith("%")), None)
+        why = "a repetition is of something that may be empty"  # those are the only ones without names of their own
+        if name:
+            why = f"the rule {name!r} begins with itself behind something that may be empty; write it as a repetition"
+        raise UsageError(f"grammar: {why}", field="grammar")
     return made
 
 

@@ -1,6 +1,7 @@
 """What the readers of grammar languages share: alternatives, sequences, groups and repetitions, and errors that name the line."""
 
 import re
+from abc import ABC, abstractmethod
 from typing import Final
 
 from callsmith.core.errors import UsageError
@@ -13,7 +14,7 @@ _COUNT: Final = re.compile(r"\{[ \t]*(\d{1,9})?[ \t]*(,)?[ \t]*(\d{1,9})?[ \t]*\
 _REPEATS: Final = {"*": (0, None), "+": (1, None), "?": (0, 1)}
 
 
-class GrammarReader:
+class GrammarReader(ABC):
     """Reads a grammar's text from its beginning to its end. A `UsageError` says what is wrong, and in which line."""
 
     space: re.Pattern[str]  # what may stand between two items of a line,
@@ -27,9 +28,9 @@ class GrammarReader:
             raise UsageError(f"grammar: has {size} bytes, more than {MAX_BYTES}", field="grammar")
         self.text, self.at, self.depth = text, 0, 0
 
+    @abstractmethod
     def read_item(self) -> Node:
         """One item of a sequence, without its repetition."""
-        raise NotImplementedError
 
     def read_way(self) -> Node:
         """One of several alternatives."""

@@ -48,6 +48,8 @@ class TextsWithoutWords:
         self._exits[ROOT, 0] = set()
         todo = [(ROOT, 0)]
         while todo:
+            if len(self._exits) > 2 * _MAX_RULES:  # most of them become rules
+                raise _too_large()
             name, before = key = todo.pop()
             reached: set[int] = set()
             for way in self._productions[name]:
@@ -113,5 +115,9 @@ class TextsWithoutWords:
 
     def _reserve(self) -> str:
         if len(self._made) + len(self._names) > _MAX_RULES:
-            raise NotInGbnf("the grammar becomes too large where its text ends at a marker", field="grammar")
+            raise _too_large()
         return self._rules.reserve("g")
+
+
+def _too_large() -> NotInGbnf:
+    return NotInGbnf("the grammar becomes too large where its text ends at a marker", field="grammar")

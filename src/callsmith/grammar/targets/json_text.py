@@ -7,7 +7,7 @@ string without any restriction, every character may be escaped.
 from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
-from functools import cache
+from functools import lru_cache
 
 from callsmith.grammar.patterns.automaton import Automaton, to_automaton
 from callsmith.grammar.patterns.character_sets import ALL, Ranges, chars, complement, intersection
@@ -21,7 +21,7 @@ _PAIRED = ((0x10000, 0x10FFFF),)
 _SHORT = {'"': '"', "\\": "\\", "/": "/", "\b": "b", "\f": "f", "\n": "n", "\r": "r", "\t": "t"}
 
 
-@cache
+@lru_cache(1024)
 def json_characters(ranges: Ranges) -> Regex:
     """A character of this set, in every way it may be written in a JSON string."""
     ways: list[Regex] = [CharSet(raw)] if (raw := intersection(ranges, _RAW)) else []
