@@ -232,8 +232,9 @@ def test_whatever_stands_in_a_template_it_is_read_or_refused_with_a_sentence() -
             read(format, "<do>{}</do> so <tool_call>", [Tool("dig")])
 
 
-def test_whoever_reads_a_template_gets_no_warnings_about_it() -> None:
+@pytest.mark.parametrize("pattern", ["[[a]", "[^[]", "[]&&b]", "[a||b~~c]", "[+--]", "[a--]", r"\[[[a]", r"[\]--a]"])
+def test_whoever_reads_a_template_gets_no_warnings_about_it(pattern: str) -> None:
     with catch_warnings():
         simplefilter("error")
         with pytest.raises(UsageError, match=r"tool_calls\.open_pattern"):
-            format_from_response_template(template({"open_pattern": "[[a](?P<name>b)"}))
+            format_from_response_template(template({"open_pattern": f"{pattern}(?P<name>b)"}))

@@ -7,7 +7,6 @@ counterpart among nodes and is refused.
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from warnings import catch_warnings, simplefilter
 
 from callsmith.core.errors import UsageError
 from callsmith.formats.algebra import Hole, Ident, Node, Nodes, OneOf, Opt
@@ -16,6 +15,8 @@ GROUPS = {hole.value: hole for hole in (Hole.NAME, Hole.ID, Hole.INDEX, Hole.KEY
 ESCAPES = {"n": "\n", "t": "\t", "r": "\r", "f": "\f", "v": "\v"}
 MOST_GROUPS = 200  # in one expression
 REPEATED = re.compile(r"(?:[*+?]|\{\d*,?\d*\})[?+]?")
+_CLASS = re.compile(r"(\\.)|\[(\^?\]?(?:\\.|[^\]\\])*\]?)", re.DOTALL)  # or something escaped
+_WARNED_OF = re.compile(r"(\\.)|((?<=-)-|[\[&~|])", re.DOTALL)  # in a class
 SPACE = re.compile(r"(?:\\s|\[\\s\\n\]|\\n| |\\t|\n)")
 
 
@@ -63,9 +64,7 @@ def take_apart(pattern: str, where: str) -> ParsedPattern:
     if pattern.count("(") > MOST_GROUPS:
         raise UsageError(f"{where}: an expression may have {MOST_GROUPS} groups, and this one has more", field=where)
     try:
-        with catch_warnings():
-            simplefilter("ignore")  # about what later releases of Python may read differently: that is for whoever wrote it
-            re.compile(pattern)
+        re.compile(_CLASS.sub(_escape_members, pattern))
     except re.error as error:
         raise UsageError(f"{where}: {pattern!r} is no regular expression: {error}", field=where) from error
     parser = _PatternParser(pattern, where)
@@ -243,6 +242,11 @@ def _flatten(ways: tuple[tuple[Item, ...], ...]) -> Iterator[tuple[Item, ...]]:
                 yield ()
         else:
             yield way
+
+
+def _escape_members(found: "re.Match[str]") -> str:
+    """A class with a backslash before what Python warns of: that later releases may read it in another way."""
+    return found[1] or "[" + _WARNED_OF.sub(lambda member: member[1] or f"\\{member[2]}", found[2])
 
 
 def _end_of_class(pattern: str, start: int) -> int:
