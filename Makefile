@@ -259,10 +259,10 @@ $(DOCS)/.installed: pyproject.toml
 	$(DOCS)/bin/python -m pip install --quiet --disable-pip-version-check --group docs
 	touch $@
 
-# Only the schemas that these packages bring are read.
+# Of these packages the schemas that they bring are read; Helm is used as a library.
 $(DEPLOY)/.installed: Makefile | $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --upgrade --target $(DEPLOY) \
-		kubernetes-validate==1.37.0 docker-compose==1.29.2 check-jsonschema==0.39.0 cyclonedx-python-lib==11.12.0
+		kubernetes-validate==1.37.0 docker-compose==1.29.2 check-jsonschema==0.39.0 cyclonedx-python-lib==11.12.0 helm-python-sdk==0.2.2
 	touch $@
 
 test-routers: $(STAMP) $(ROUTERS)/.installed ## put vllm-router and SGLang's model gateway between the server and servers of a model

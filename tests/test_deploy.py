@@ -1,9 +1,9 @@
 """The examples under deploy/: they parse, fit the schemas of those who read them, and say only what the server knows."""
 
+import importlib
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import tomllib
@@ -34,8 +34,6 @@ KUBERNETES = DEPLOY / "kubernetes" / "callsmith.yaml"
 DOCKERFILE = DEPLOY / "Dockerfile"
 CHART = DEPLOY / "helm"
 GITHUB = DEPLOY.parent / ".github"
-RENDERER = Path(__file__).parent / "render_chart.go"
-GO_PACKAGES = Path("/usr/share/gocode")  # where Debian has them: golang-github-masterminds-sprig-dev, golang-gopkg-yaml.v3-dev
 SCHEMAS = Path(__file__).parent.parent / ".venv-deploy"
 DEFINED = "/api/_definitions.json"  # what the schemas of Kubernetes refer to
 KINDS = ("Secret", "ConfigMap", "Deployment", "Service", "PodDisruptionBudget", "HorizontalPodAutoscaler")
@@ -167,31 +165,49 @@ def test_the_values_of_the_chart_fit_their_schema_which_refuses_others():
             schema.validate({**values, **wrong})
 
 
-def render(release: str = "callsmith", values: Path | None = None) -> list[dict[str, Any]]:
-    """What the chart comes to, by the engine that helm has: Go's templates with sprig's functions."""
-    if shutil.which("helm"):
-        command = ["helm", "template", release, str(CHART), *(["--values", str(values)] if values else [])]
-    elif shutil.which("go") and (GO_PACKAGES / "src/github.com/Masterminds/sprig").exists():
-        command = ["go", "run", str(RENDERER), str(CHART), release, *([str(values)] if values else [])]
-    else:
-        pytest.skip(
-            "neither helm nor Go is here: apt-get install golang-go golang-github-masterminds-sprig-dev golang-gopkg-yaml.v3-dev"
-        )
-    environment = os.environ | {"GO111MODULE": "off", "GOPATH": str(GO_PACKAGES), "GOFLAGS": ""}
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
-    assert done.returncode == 0, done.stderr
-    return [item for item in yaml.safe_load_all(done.stdout) if item]
+@pytest.fixture
+def helm(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Helm itself, as a library."""
+    monkeypatch.syspath_prepend(_schema("helm_python").parent)
+    return importlib.import_module("helm_python")
+
+
+def render(helm: Any, release: str, values: dict[str, Any]) -> list[dict[str, Any]]:
+    """What the chart comes to."""
+    with helm.Chart.load(CHART) as chart:
+        files = chart.render(values, name=release)
+    return [item for path, text in files.items() if path.endswith(".yaml") for item in yaml.safe_load_all(text) if item]
 
 
 @pytest.mark.deploy
-def test_the_manifests_are_what_the_chart_renders_as_it_is():
-    rendered = render()
+def test_helm_finds_nothing_wrong_with_the_chart(helm: Any):
+    findings = helm.lint(CHART, strict=True)
+    assert (findings["total_charts_linted"], findings["errors"]) == (1, [])
+    assert [finding["error"] for finding in findings["messages"]] == ["icon is recommended"]
+
+
+@pytest.mark.deploy
+def test_helm_refuses_values_that_the_chart_does_not_know(helm: Any):
+    with pytest.raises(helm.HelmError, match="replica"):
+        render(helm, "callsmith", {"replica": 3})
+
+
+@pytest.mark.deploy
+def test_helm_says_how_to_reach_the_server(helm: Any):
+    with helm.Chart.load(CHART) as chart:
+        notes = chart.render({}, name="gate", namespace="tools")["callsmith/templates/NOTES.txt"]
+    assert "http://gate.tools/v1" in notes and "port-forward service/gate 8000:80\n" in notes
+
+
+@pytest.mark.deploy
+def test_the_manifests_are_what_the_chart_renders_as_it_is(helm: Any):
+    rendered = render(helm, "callsmith", {})
     assert {item["kind"]: item for item in rendered} == manifests()
     assert len(rendered) == len(KINDS)
 
 
 @pytest.mark.deploy
-def test_the_chart_with_other_values_fits_the_schemas_of_kubernetes(tmp_path: Path):
+def test_the_chart_with_other_values_fits_the_schemas_of_kubernetes(helm: Any):
     chosen = {
         "image": {"repository": "example.com/callsmith", "tag": "1"},
         "store": {"url": "", "existingSecret": "database"},
@@ -212,8 +228,7 @@ def test_the_chart_with_other_values_fits_the_schemas_of_kubernetes(tmp_path: Pa
         "podAnnotations": {"c": "d"},
         "imagePullSecrets": [{"name": "pull"}],
     }
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(chosen), "utf-8")
-    rendered = {item["kind"]: item for item in render("gate", tmp_path / "values.yaml")}
+    rendered = {item["kind"]: item for item in render(helm, "gate", chosen)}
     assert set(rendered) == {"ConfigMap", "Deployment", "Service", "Ingress"}
     for manifest in rendered.values():
         validate_manifest(manifest)
@@ -229,8 +244,7 @@ def test_the_chart_with_other_values_fits_the_schemas_of_kubernetes(tmp_path: Pa
     assert rendered["Ingress"]["spec"]["tls"] == [{"hosts": ["a.example.com"], "secretName": "cert"}]
     chosen["store"] = {"url": "", "existingSecret": ""}
     chosen["env"] = []
-    (tmp_path / "values.yaml").write_text(yaml.safe_dump(chosen), "utf-8")
-    (deployment,) = (item for item in render("gate", tmp_path / "values.yaml") if item["kind"] == "Deployment")
+    (deployment,) = (item for item in render(helm, "gate", chosen) if item["kind"] == "Deployment")
     assert "env" not in deployment["spec"]["template"]["spec"]["containers"][0]
 
 
