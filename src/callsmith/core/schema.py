@@ -228,7 +228,11 @@ def _canonical(schema: Schema) -> str:
     except (TypeError, ValueError) as error:
         raise UnsupportedSchema("", "", f"not a JSON document: {error}") from None
     except RecursionError:
-        raise UnsupportedSchema("", "", "nested too deeply") from None
+        raise _too_deep() from None
+
+
+def _too_deep() -> UnsupportedSchema:
+    return UnsupportedSchema("", "", "nested too deeply")
 
 
 @lru_cache(maxsize=1024)
@@ -236,7 +240,10 @@ def _compile(text: str) -> jsonschema_rs.Validator:
     schema = json.loads(text)
     if not isinstance(schema, dict):
         raise UnsupportedSchema("", "", "a schema is a JSON object")
-    document = cast(dict[str, Json], to_standard(cast(Schema, schema)))
+    try:
+        document = cast(dict[str, Json], to_standard(cast(Schema, schema)))
+    except RecursionError:  # Python from 3.12 on writes and reads JSON that is nested deeper than its own functions may be
+        raise _too_deep() from None
     own = {name: check for name, check in _keywords.items() if f'"{name}":' in text} or None
     try:
         return jsonschema_rs.validator_for(document, retriever=_refuse_fetch, keywords=own)
