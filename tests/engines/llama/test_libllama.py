@@ -106,6 +106,16 @@ def test_the_library_may_be_named_and_must_then_be_there(monkeypatch: pytest.Mon
         libllama.Library(locate().path)
 
 
+def test_what_the_system_lacks_is_named_with_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def load_nothing(path: str) -> None:
+        raise OSError("libgomp.so.1: cannot open shared object file: No such file or directory")
+
+    monkeypatch.setattr(libllama.C, "CDLL", load_nothing)
+    with pytest.raises(Unavailable, match=r"libgomp\.so\.1") as refused:
+        libllama.Library(tmp_path / "libllama.so")
+    assert refused.value.hint == "Install it: apt-get install libgomp1, or dnf install libgomp"
+
+
 def test_a_folder_may_be_named_with_the_library_somewhere_in_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", str(tmp_path))
     with pytest.raises(Unavailable, match="names no library"):

@@ -210,7 +210,9 @@ class Library:
             with openmp_policy():
                 self.c = C.CDLL(str(path))
         except OSError as error:
-            raise Unavailable(f"the llama.cpp library cannot be loaded: {error}", hint=suggest_install(path)) from error
+            raise Unavailable(
+                f"the llama.cpp library cannot be loaded: {error}", hint=suggest_install(path, str(error))
+            ) from error
         declare(self.c)
         context = check_layout(self.c)
         self.c.llama_context_default_params.restype = context

@@ -207,7 +207,10 @@ def pinned_library() -> Path:
     raise Unavailable(f"the {PACKAGE} package holds no library", hint=f"pip install --force-reinstall '{PACKAGE}=={BUILD}'")
 
 
-def suggest_install(path: Path) -> str:
-    """What to do if this library cannot be loaded."""
-    installed = path.is_relative_to(cache_folder())
-    return f"Run: callsmith engines install --force, or set {VARIABLE}={PINNED}" if installed else INSTALL
+def suggest_install(path: Path, why: str) -> str:
+    """What to do if this library cannot be loaded; `why` is what the loader says."""
+    if path.is_relative_to(cache_folder()):
+        return f"Run: callsmith engines install --force, or set {VARIABLE}={PINNED}"
+    if why.startswith("libgomp.so.1:"):  # all that a bare system may lack
+        return "Install it: apt-get install libgomp1, or dnf install libgomp"
+    return INSTALL
