@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from callsmith.cli.evals.options import PerCategory
 from callsmith.cli.inputs.options import example
 from callsmith.cli.terminal.output import echo
 from callsmith.core.types.escaped_text import in_json, one_line
@@ -20,7 +21,12 @@ WRONG = 1  # the exit code where something is wrong with the server
 app = typer.Typer()
 
 
-@app.command(epilog=example("callsmith check http://127.0.0.1:8000/v1 --junit report.xml"))
+@app.command(
+    epilog=example(
+        "callsmith check http://127.0.0.1:8000/v1 --junit report.xml",
+        "callsmith check http://127.0.0.1:8000/v1 --against https://api.example.com/v1#model",
+    )
+)
 def check(
     url: Annotated[str, typer.Argument(help="The server: http://127.0.0.1:8000/v1")] = "",
     model: Annotated[str, typer.Option("--model", help="The model to ask for. Default: the first that is listed.")] = "",
@@ -28,9 +34,14 @@ def check(
     dialect: Annotated[
         list[str] | None, typer.Option("--dialect", help="chat, responses, anthropic or ollama. Default: all that it speaks.")
     ] = None,
-    only: Annotated[list[str] | None, typer.Option("--only", help="Only probes of this name or pattern: 'choices.*'.")] = None,
-    quick: Annotated[bool, typer.Option("--quick", help="Only a fifth of the probes: those that find the most.")] = False,
-    repeat: Annotated[int, typer.Option("--repeat", min=1, help="Run every probe so often, and tell the rates.")] = 1,
+    only: Annotated[
+        list[str] | None,
+        typer.Option("--only", help="Only probes (or cases, or categories) of this name or pattern: 'choices.*'."),
+    ] = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Only a fifth of the probes: those that find the most. Or 4 cases of each category.")
+    ] = False,
+    repeat: Annotated[int, typer.Option("--repeat", min=1, max=1000, help="Ask everything so often, and tell the rates.")] = 1,
     tokens: Annotated[int, typer.Option("--tokens", min=16, help="Tokens of an answer; a model that reasons needs more.")] = 256,
     seconds: Annotated[float, typer.Option("--timeout", min=1, help="Seconds that one answer may take.")] = 120.0,
     as_json: Annotated[Path | None, typer.Option("--json", dir_okay=False, help="Write all that was found to this file.")] = None,
@@ -40,11 +51,32 @@ def check(
         bool, typer.Option("--verbose", "-v", help="Show all probes, and the exchanges of those that are wrong.")
     ] = False,
     list_probes: Annotated[bool, typer.Option("--list", help="List the probes and exit.")] = False,
+    against: Annotated[
+        str, typer.Option("--against", help="Hold it against a reference: URL or URL#MODEL, or a file that --record has written.")
+    ] = "",
+    against_key: Annotated[
+        str, typer.Option("--against-key", envvar="CALLSMITH_AGAINST_KEY", help="The API key of the reference.")
+    ] = "",
+    record: Annotated[
+        Path | None,
+        typer.Option("--record", dir_okay=False, help="Keep the answers of this server, as a reference for --against."),
+    ] = None,
+    cases: Annotated[
+        str, typer.Option("--cases", help="What is asked with --against and --record: a file, or bfcl. Default: 48 questions.")
+    ] = "",
+    per_category: PerCategory = None,
+    concurrency: Annotated[
+        int, typer.Option("--concurrency", min=1, max=256, help="Cases at once, with --against and --record.")
+    ] = 4,
+    threshold: Annotated[
+        list[str] | None, typer.Option("--threshold", help="The least share that is good enough by a measure: arguments=0.8.")
+    ] = None,
 ) -> None:
     """Check whether a server's tool calling is right: vLLM, SGLang, llama-server, Ollama, LM Studio, LiteLLM, callsmith, any.
 
     What depends on the server is kept apart from what depends on the model. The exit code is 1 if something is wrong with the
-    server.
+    server. With --against, both are asked the same questions instead, and the exit code is 1 if the server does not answer as
+    the reference.
     """
     import asyncio
 
@@ -60,6 +92,29 @@ def check(
         return
     if not url:
         raise UsageError("the address of a server is missing: callsmith check http://127.0.0.1:8000/v1", field="url")
+    if against or record:
+        from callsmith.cli.evals.against import ComparisonOptions, hold_against
+
+        options = ComparisonOptions(
+            against,
+            against_key,
+            record,
+            cases,
+            dialect or (),
+            only or (),
+            quick,
+            per_category,
+            repeat,
+            tokens,
+            seconds,
+            concurrency,
+        )
+        finished = hold_against(url, key, model, options, threshold or (), as_json, junit, markdown, verbose=verbose)
+        raise typer.Exit(0 if finished else WRONG)
+    if alone := next(
+        (name for name, value in (("cases", cases), ("per-category", per_category), ("threshold", threshold)) if value), ""
+    ):
+        raise UsageError(f"--{alone} belongs to --against or --record", field=alone)
     progress = _Progress(Console(highlight=False, soft_wrap=True), verbose)
     checking = run.check(
         url,

@@ -3,21 +3,29 @@
 import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self
+from typing import Any, Protocol, Self
 
 from callsmith.core.types.escaped_text import one_line
 
-if TYPE_CHECKING:
-    from callsmith.evals.run.record import CaseRecord
-
 PAUSE = 30.0  # seconds between two lines where nothing can be painted over
+
+
+class CountedAnswer(Protocol):
+    """What is counted of an answer: whose it is, whether it is right, and why there is none."""
+
+    @property
+    def setup(self) -> str: ...
+    @property
+    def is_right(self) -> bool: ...
+    @property
+    def error(self) -> str: ...
 
 
 class EvalProgress:
     """A line that is painted over in a terminal; elsewhere a line every half a minute."""
 
     def __init__(
-        self, setups: Sequence[str], cases: int, known: Iterable["CaseRecord"] = (), *, with_scores: bool = True
+        self, setups: Sequence[str], cases: int, known: Iterable[CountedAnswer] = (), *, with_scores: bool = True
     ) -> None:
         from rich.console import Console
 
@@ -44,7 +52,7 @@ class EvalProgress:
             self._status.stop()
         self._console.print(self.line(), markup=False)
 
-    def add(self, record: "CaseRecord") -> None:
+    def add(self, record: CountedAnswer) -> None:
         """Count an answer, and show it."""
         self._count(record)
         now = time.monotonic()
@@ -66,7 +74,7 @@ class EvalProgress:
         shares = [f"{name} {100 * self._right[name] / self._done[name]:.0f} %" for name in self._setups if self._done[name]]
         return one_line(", ".join(parts) + (f"; {', '.join(shares)}" if shares and self._with_scores else ""))
 
-    def _count(self, record: "CaseRecord") -> None:
+    def _count(self, record: CountedAnswer) -> None:
         self._done[record.setup] += 1
         self._right[record.setup] += record.is_right
         self._errors += bool(record.error)

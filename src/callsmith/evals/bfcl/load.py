@@ -55,7 +55,9 @@ def load_cases(folder: Path, categories: Iterable[str] = SINGLE_TURN) -> list[Ca
         gold = {row["id"]: row["ground_truth"] for row in _rows(answers)} if answers.is_file() else {}
         for row in _rows(data / f"BFCL_v4_{category}.json"):
             right = gold.get(row["id"], [])
-            cases.append(_conversation(row, category, right, data) if category in MULTI_TURN else _question(row, category, right))
+            cases.append(
+                _conversation(row, category, right, data) if category in MULTI_TURN else read_question(row, category, right)
+            )
     return cases
 
 
@@ -63,7 +65,8 @@ def _rows(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text("utf-8").split("\n") if line.strip()]
 
 
-def _question(row: Mapping[str, Any], category: str, answers: Any) -> Case:
+def read_question(row: Mapping[str, Any], category: str, answers: Any = ()) -> Case:
+    """A question of one turn, as a line of the benchmark's files has it."""
     expect: Expect = "no_call" if category in NO_CALL else "any_call" if category in ANY_CALL else "calls"
     functions = cast("list[dict[str, Json]]", row["function"])
     turn = Turn(_messages(row["question"][0]), tuple(map(to_tool, functions)))

@@ -9,10 +9,10 @@
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal, NoReturn, TypeAlias, cast, get_args
+from typing import Any, Literal, NoReturn, Protocol, TypeAlias, TypeVar, cast, get_args
 
 from callsmith.core.errors import UsageError
 from callsmith.core.types.tables import Table
@@ -74,28 +74,43 @@ class Case:
 
 def read_cases(path: Path) -> list[Case]:
     """The cases of a file; a UsageError names the line that is wrong."""
+    return read_lines(path, read_case, "case")
+
+
+class Identified(Protocol):
+    """What has a name that nothing else in its file has."""
+
+    @property
+    def id(self) -> str: ...
+
+
+_Line = TypeVar("_Line", bound=Identified)
+
+
+def read_lines(path: Path, read: Callable[[Json], _Line], what: str) -> list[_Line]:
+    """What the JSON lines of a file hold, in their order; a UsageError names the line that is wrong."""
     try:
         with path.open("rb") as file:
             content = file.read(_MOST_BYTES + 1)  # /dev/zero and a pipe may never end
         if len(content) > _MOST_BYTES:
-            raise UsageError(f"cannot read cases from {path}: it has more than {_MOST_BYTES:,} bytes", field="cases")
+            raise UsageError(f"cannot read {what}s from {path}: it has more than {_MOST_BYTES:,} bytes", field=f"{what}s")
         lines = content.decode("utf-8").split("\n")
     except (OSError, UnicodeDecodeError) as error:
-        raise UsageError(f"cannot read cases from {path}: {error}", field="cases") from error
-    cases: dict[str, Case] = {}
+        raise UsageError(f"cannot read {what}s from {path}: {error}", field=f"{what}s") from error
+    found: dict[str, _Line] = {}
     for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:
-            case = read_case(json.loads(line, parse_constant=_no_constant))
+            item = read(json.loads(line, parse_constant=_no_constant))
         except (ValueError, RecursionError, UsageError) as error:
-            raise UsageError(f"{path}, line {number}: {error}", field="cases") from error
-        if case.id in cases:
-            raise UsageError(f"{path}, line {number}: there is another case {case.id!r} before", field="cases")
-        cases[case.id] = case
-    if not cases:
-        raise UsageError(f"there are no cases in {path}", field="cases")
-    return list(cases.values())
+            raise UsageError(f"{path}, line {number}: {error}", field=f"{what}s") from error
+        if item.id in found:
+            raise UsageError(f"{path}, line {number}: there is another {what} {item.id!r} before", field=f"{what}s")
+        found[item.id] = item
+    if not found:
+        raise UsageError(f"there are no {what}s in {path}", field=f"{what}s")
+    return list(found.values())
 
 
 def read_case(document: Json) -> Case:

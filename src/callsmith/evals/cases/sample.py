@@ -3,21 +3,32 @@
 from collections import Counter
 from collections.abc import Collection, Sequence
 from hashlib import sha256
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypeVar
 
 from callsmith.core.errors import UnknownName
-from callsmith.evals.cases.case import Case
 
 Half: TypeAlias = Literal["tuning", "held-out"]
 
 
+class Categorized(Protocol):
+    """What can be sampled: a case, or a question without an answer."""
+
+    @property
+    def id(self) -> str: ...
+    @property
+    def category(self) -> str: ...
+
+
+_Item = TypeVar("_Item", bound=Categorized)
+
+
 def sample(
-    cases: Sequence[Case],
+    cases: Sequence[_Item],
     *,
     per_category: int | None = None,
     ids: Collection[str] = (),
     seed: int = 0,
-) -> list[Case]:
+) -> list[_Item]:
     """The cases with these ids, or so many of each category.
 
     Their order, and who is chosen, depends on their ids and the seed alone. So a larger sample holds the smaller one, a case that
@@ -30,7 +41,7 @@ def sample(
             if id not in known:
                 raise UnknownName("case", id, known, field="ids")
         return [case for case in ranked if case.id in ids]
-    chosen: list[Case] = []
+    chosen: list[_Item] = []
     counts = Counter[str]()
     for case in ranked:
         counts[case.category] += 1

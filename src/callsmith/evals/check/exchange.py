@@ -152,11 +152,16 @@ class ReceivedCall:
     @property
     def arguments(self) -> dict[str, Json] | None:
         """The arguments, or None where they are no JSON object."""
+        value = self.decoded
+        return cast(dict[str, Json], value) if isinstance(value, dict) else None
+
+    @property
+    def decoded(self) -> Json:
+        """What the text of the arguments is, or None where it is no JSON."""
         try:
-            value = json.loads(self.text)
+            return json.loads(self.text)
         except (ValueError, RecursionError):
             return None
-        return cast(dict[str, Json], value) if isinstance(value, dict) else None
 
 
 @dataclass(slots=True)

@@ -45,7 +45,7 @@ QUICK = (  # what goes wrong most often
     "outputs.schema",
 )
 _NOT_SPOKEN = frozenset({404, 405, 501})
-_MOST_LATE = 3  # probes in a row
+MOST_LATE = 3  # probes in a row
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +124,7 @@ async def check(
     began = time.perf_counter()
     async with CheckedServer(url, key, seconds=seconds) as target:
         listed = await target.models()
-        model = model or _first_model(target, listed)
+        model = model or first_model(target, listed)
         report = CheckReport(target.url, model, "unknown")
         contexts, refusals = list[ProbeContext](), list[str]()
         for dialect in DIALECTS.values():
@@ -161,7 +161,7 @@ async def check(
             if isinstance(ended, Gone) and not await target.is_there():
                 report.stopped = f"the server is gone since {finding.name}"
                 break
-            if late == _MOST_LATE:
+            if late == MOST_LATE:
                 report.stopped = f"{late} answers in a row took longer than {seconds:g} s; --timeout gives them more"
                 break
     return report
@@ -204,7 +204,8 @@ async def _verdict(context: ProbeContext, probe: Probe) -> tuple[Verdict, Except
     return "right", None
 
 
-def _first_model(target: CheckedServer, listed: Exchange) -> str:
+def first_model(target: CheckedServer, listed: Exchange) -> str:
+    """The model that is asked where nobody names one: the first of the list."""
     names = [as_text(item.get("id")) or as_text(item.get("name")) for item in as_objects(as_object(listed.json()).get("data"))]
     if not names or not names[0]:
         perhaps = "" if target.key else ", or give it a key with --key"

@@ -1,0 +1,1 @@
+"""A server held against a reference."""
