@@ -66,8 +66,10 @@ class Measure:
         return self.beside(compared.whole, compared.reference)
 
     def judge_reference(self, compared: ComparedAnswer) -> str | None:
-        """What is wrong with the reference's own answer."""
-        return self.alone(compared.question, compared.reference) if self.alone and compared.reference else None
+        """What is wrong with the reference's own answer, where it has given one."""
+        if self.alone is None or compared.reference is None or compared.reference.error:
+            return None
+        return self.alone(compared.question, compared.reference)
 
     def scale(self, share: float) -> float:
         """The share as it is told. Of all answers that call where one of the two calls (J), F1 is 2 J / (1 + J)."""
