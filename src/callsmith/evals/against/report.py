@@ -25,10 +25,10 @@ _NOTE: Final = (
 def measures_table(report: AgainstReport) -> Table:
     """A row a measure: the server's share and the reference's, and whether it is enough."""
     rows = [
-        [_mark(item), item.measure.name, item.measure.title, _show(item), _show_reference(item), _percent(item.wanted)]
+        [f"{_mark(item)} {item.measure.name}", _show(item), _show_reference(item), _percent(item.wanted)]
         for item in report.measured()
     ]
-    return ["", "measure", "what should hold", "this server", "reference", "wanted"], rows
+    return ["measure", "this server", "reference", "wanted"], rows
 
 
 def categories_table(report: AgainstReport) -> Table:
@@ -63,7 +63,12 @@ def as_markdown(report: AgainstReport) -> str:
     if report.reference:
         title += f", against {one_line(report.reference_model, _LONGEST_NAME)}"
     wrong = [[item.measure.name, line] for item in report.measured() for line in examples(item)]
-    sections: list[Section] = [("Measures", _NOTE, measures_table(report)), ("By category", "", categories_table(report))]
+    heads, rows = measures_table(report)
+    explained = [[*row, item.measure.title] for row, item in zip(rows, report.measured(), strict=True)]
+    sections: list[Section] = [
+        ("Measures", _NOTE, ([*heads, "what should hold"], explained)),
+        ("By category", "", categories_table(report)),
+    ]
     if wrong:
         sections.append(("What differs", "", (["measure", "question and difference"], wrong)))
     lines = [f"{in_markdown(head)}: {in_markdown(remark)}." for head, remark in report.remarks.items()]
@@ -124,7 +129,7 @@ def as_junit(report: AgainstReport) -> str:
 def _mark(item: MeasuredShare) -> str:
     if not item.share.n:
         return MARKS["skipped"]
-    return "" if item.wanted is None else MARKS["right" if item.is_enough else "wrong"]
+    return " " if item.wanted is None else MARKS["right" if item.is_enough else "wrong"]
 
 
 def _show(item: MeasuredShare) -> str:
