@@ -48,7 +48,7 @@ class DownloadPlan:
         """What was chosen, why, and what else there is, in a line or two."""
         files = f", {len(self.variant.files)} files" if len(self.variant.files) > 1 else ""
         told = f"{self.name.repo}: {self.variant}{files}" + (f": {self.choice.reason}" if self.choice.reason else "")
-        others = [*self.choice.others]
+        others = self.choice.others
         if not others:
             return told
         first, listed = others[0], ", ".join(map(str, others[:20])) + (" and more" if len(others) > 20 else "")

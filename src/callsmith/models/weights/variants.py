@@ -15,6 +15,7 @@ from typing import Final
 
 from callsmith.core.types.quantities import write_size
 from callsmith.engines.memory import ROOM
+from callsmith.engines.split_gguf import SPLIT
 
 CHECKPOINT: Final = "safetensors"  # the label of a checkpoint, which is a folder of files
 USUAL: Final = "Q4_K_M"  # what most programs take where nobody chooses
@@ -22,7 +23,6 @@ _LABEL: Final = re.compile(
     r"(?:^|[-._])((?:UD-)?I?Q[1-8](?:_(?:K|[0-9]|NL|XXS|XS|S|M|L|XL))*|TQ[12]_0|MXFP4(?:_MOE)?|NVFP4|BF16|FP?16|FP?32)(?=$|[-._])",
     re.IGNORECASE,
 )
-_SPLIT: Final = re.compile(r"(?P<stem>.+)-(?P<number>\d{5})-of-(?P<count>\d{5})\.gguf", re.IGNORECASE)
 _BESIDE_A_MODEL: Final = ("*mmproj*", "*imatrix*", "mtp-*")  # what comes with one, and is none
 _CHECKPOINT_FILES: Final = ("*.json", "*.jinja", "*.txt", "*.model", "model*.safetensors")
 _WEIGHTS: Final = "model*.safetensors"
@@ -81,7 +81,7 @@ def list_variants(files: Iterable[WeightFile]) -> tuple[list[Variant], list[str]
         name = PurePosixPath(file.path).name.lower()
         if not name.endswith(".gguf") or any(fnmatchcase(name, pattern) for pattern in _BESIDE_A_MODEL):
             continue
-        if match := _SPLIT.fullmatch(file.path):
+        if match := SPLIT.fullmatch(file.path):
             split.setdefault((match["stem"], int(match["count"])), {})[int(match["number"])] = file
         else:
             whole.append(Variant(read_label(file.path), (file,)))

@@ -50,9 +50,9 @@ def find_model(spec: str) -> FoundModel | None:
     name = (rest if program else spec).lower()
     findings = [finding for finding in _find_all() if _is_called(finding, name) and program in ("", finding.program)]
     found = [finding for finding in findings if isinstance(finding, FoundModel)]
-    if not found and findings:
-        skipped = findings[0]
-        raise UsageError(f"{skipped.program} has {spec}, but {getattr(skipped, 'reason', '')}", field="model")
+    skipped = [finding for finding in findings if isinstance(finding, SkippedModel)]
+    if skipped and not found:
+        raise UsageError(f"{skipped[0].program} has {spec}, but {skipped[0].reason}", field="model")
     if len({finding.repo.lower() or finding for finding in found}) > 1:
         names = ", ".join(f"{finding.name} of {finding.program}" for finding in found)
         raise UsageError(f"{spec} may be one of several: {names}; name the program too, as in ollama:{name}", field="model")

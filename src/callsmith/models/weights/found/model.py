@@ -1,5 +1,6 @@
 """A model that another program has put on this machine."""
 
+from collections import Counter
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypeAlias
@@ -44,11 +45,11 @@ Finding: TypeAlias = FoundModel | SkippedModel
 def name_variants(repo: str, revision: str, variants: list[Variant]) -> dict[str, Variant]:
     """The models of a repository by the names that mean them: `org/repo:Q4_K_M`, or `org/repo/file.gguf` where others share the
     label or there is none."""
-    labels = [variant.label for variant in variants]
+    labels = Counter(variant.label for variant in variants)
     at = f"@{revision}" if revision else ""
     named: dict[str, Variant] = {}
     for variant in variants:
-        alone = variant.label and labels.count(variant.label) == 1
+        alone = variant.label and labels[variant.label] == 1
         part = "" if variant.label == CHECKPOINT else f":{variant.label}" if alone else f"/{variant.files[0].path}"
         named[f"{repo}{at if alone else ''}{part}{'' if alone else at}"] = variant
     return named
