@@ -124,6 +124,7 @@ WRONG = {
     "an odd name": ([], {"tools": [{"name": "a b", "inputSchema": SCHEMA}]}, "tool name"),
     "no schema": ([], {"tools": [{"name": "t", "inputSchema": {"type": "object", "properties": 5}}]}, "properties"),
     "none to require": ([], {"tools": [], "toolChoice": {"mode": "required"}}, "there are none"),
+    "too many stops": ([("user", words("x"))], {"stopSequences": ["x"] * 65}, "no more than 64 stop sequences"),
     "too many messages": ([("user", words("x"))] * (MOST_MESSAGES + 1), {}, "no more than 1,000 messages"),
 }
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 MOST_TOKENS = 2_000  # that a server may ask our model for at a time
 MOST_TOOLS = 128  # that it may bring
 MOST_MESSAGES = 1_000
+MOST_STOPS = 64  # each is looked for at every character of the answer
 
 _log = logging.getLogger(__name__)
 
@@ -80,11 +81,10 @@ def read_request(params: "types.CreateMessageRequestParams") -> Request:
         messages += _read_message(message, waiting)
     if waiting:
         raise UsageError(f"there is no tool_result for {', '.join(waiting)}")
-    wanted = Sampling(
-        temperature=params.temperature,
-        max_tokens=min(params.max_tokens, MOST_TOKENS),
-        stop=tuple(params.stop_sequences or ()),
-    )
+    stop = tuple(params.stop_sequences or ())
+    if len(stop) > MOST_STOPS:
+        raise UsageError(f"no more than {MOST_STOPS} stop sequences can be looked for")
+    wanted = Sampling(temperature=params.temperature, max_tokens=min(params.max_tokens, MOST_TOKENS), stop=stop)
     mode = (params.tool_choice.mode if params.tool_choice else None) or "auto"
     tools = _read_tools(params.tools or ())
     if mode == "required" and not tools:
