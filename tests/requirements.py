@@ -1,7 +1,7 @@
 """docs/requirements.md and the tests that prove what it lists: `@pytest.mark.req("R92")`.
 
-`python -m tests.requirements` (or `make requirements`) brings the tests in the last column of the page up to date. All else is
-written by hand: the texts, and in the last column what a test does not prove. A row ends with one of
+`python -m tests.requirements` (or `make requirements`) brings the tests in the last column of the page up to date, and the count
+at its top. All else is written by hand: the texts, and in the last column what a test does not prove. A row ends with one of
 
     `place/test_file.py::test_name`, …                  the tests that prove it
     not: REASON                                         why nothing can or need prove it
@@ -19,6 +19,7 @@ ROW = re.compile(r"\| (?P<number>R\d+) \| (?P<text>.*) \| (?P<proof>.*?) \|")
 _TEST = r"`[\w/]+\.py::\w+`"
 PROVEN = re.compile(rf"{_TEST}(, {_TEST})*( and \d+ more)?")
 UNPROVEN = re.compile(r"not: \S.{15,}")
+COUNT = re.compile(r"\*\*\d+ of \d+ rows are proven by tests\.\*\*")
 MOST_NAMED = 3
 
 
@@ -59,15 +60,22 @@ def listed(page: str) -> dict[str, str]:
     return {row["number"]: row["proof"] for row in rows}
 
 
+def count(page: str) -> str:
+    """How many rows of the page name a test that proves them, as it stands at its top."""
+    proofs = listed(page).values()
+    return f"**{sum(bool(PROVEN.fullmatch(proof)) for proof in proofs)} of {len(proofs)} rows are proven by tests.**"
+
+
 def updated(page: str) -> str:
-    """The page with the tests that prove each row as the tests have it. What is written by hand stays."""
+    """The page with its count, and the tests that prove each row, as the tests have them. What is written by hand stays."""
     lines: list[str] = []
     for line in page.splitlines():
         row = ROW.fullmatch(line)
         if row:
             line = f"| {row['number']} | {row['text']} | {_proof(marked().get(row['number'], []), row['proof'])} |"
         lines.append(line)
-    return "\n".join(lines) + "\n"
+    page = "\n".join(lines) + "\n"
+    return COUNT.sub(count(page), page, count=1)
 
 
 def _proof(tests: list[str], proof: str) -> str:

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.requirements import PAGE, PROVEN, ROOT, UNPROVEN, listed, marked, updated
+from tests.requirements import COUNT, PAGE, PROVEN, ROOT, UNPROVEN, count, listed, marked, updated
 
 LAST = 238
 
@@ -36,6 +36,19 @@ def test_every_sample_of_the_documents_is_a_test_that_exists():
     assert {document for document, _, _ in rows} == {"ADR-010", "M21", "vLLM.rs", "EdgeVox"}
     for _, place, name in rows:
         assert re.search(rf"def {name}\b", (ROOT / "tests" / place).read_text("utf-8")), f"{place} has no {name}"
+
+
+def test_the_number_of_proven_rows_stands_at_the_top():
+    top = page().partition("\n## ")[0]
+    assert COUNT.findall(top) == [count(page())], "run: make requirements"
+    rows = re.findall(r"^\| R\d+ \|.*\| (.*) \|$", page(), re.MULTILINE)  # counted once more, by what the column begins with
+    assert count(page()) == f"**{sum(row.startswith('`') for row in rows)} of {len(rows)} rows are proven by tests.**"
+
+
+def test_a_row_that_loses_its_proof_is_no_longer_counted():
+    proven, rows = map(int, re.findall(r"\d+", count(page())))
+    without = re.sub(r"^(\| R92 \|.*\|) .* \|$", r"\1 not: nothing proves it any more |", page(), flags=re.MULTILINE)
+    assert count(without) == f"**{proven - 1} of {rows} rows are proven by tests.**"
 
 
 def test_the_page_is_up_to_date():
