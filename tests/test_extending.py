@@ -160,6 +160,7 @@ INSIDE_TOYS = {
                 good_for = "nothing"
                 size = 1
                 sha256 = ""
+                weights_name = "Toy"
                 format = "hermes"
                 context = 99
                 source = {package = "toy==1", member = "toy", part_size = 1}

@@ -259,7 +259,7 @@ async def test_a_model_in_use_is_waited_for_and_idle_ones_stay_until_that_helps(
 
 
 async def test_where_nothing_can_go_the_client_is_told_when_to_come_again():
-    budget = MemoryBudget(150, patience=0.01)
+    budget = MemoryBudget(150, patience=0.2)
     a, b = sized("a", 100, budget), sized("b", 100, budget)
     async with in_use(a):
         with pytest.raises(Unavailable, match="no room for b now: a in use") as raised:
