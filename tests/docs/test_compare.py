@@ -14,7 +14,6 @@ TEXT = (DOCS / "compare.md").read_text("utf-8")
 TABLES, SOURCES = TEXT.split("\n## Sources\n")
 KEY = r"\[([A-Z]\d+)\]"
 COMMAND = r"`(?:callsmith|python -m benchmarks|pip) [^`]+`"
-SAYS_NOTHING = ("not found", "not needed")  # needs a source only where it says more
 
 
 def rows(tables: str) -> list[list[str]]:
@@ -30,7 +29,7 @@ def section(name: str) -> str:
 
 
 def without_source(cells: list[str]) -> list[str]:
-    return [cell for cell in cells if cell not in SAYS_NOTHING and not re.search(rf"{KEY}|\]\(|{COMMAND}", cell)]
+    return [cell for cell in cells if cell != "not found" and not re.search(rf"{KEY}|\]\(|{COMMAND}", cell)]
 
 
 COMPARED = [row for name in ("Servers", "Libraries") for row in rows(section(name))]
