@@ -59,6 +59,9 @@ async def test_what_tools_return_is_described_where_they_say_it():
         ("async def both():\n    return [await add(1), await add(2)]\nawait both()", "[2, 3]"),
         ("f = add\nf(1)", "2"),
         ("try:\n    fail('gone')\nexcept RuntimeError as error:\n    print('caught', error)", "caught internal_error: gone"),
+        ("zip_code('we await you')", "53111"),
+        ("# await\nadd(1)\n'''\nawait'''\nadd(2)", "3"),
+        ("f'{await add(1)}'", "2"),
         ("'ä'", "ä"),
         ("import json\njson.dumps({'a': 1})", '{"a": 1}'),
         ("x = 1", "The code printed nothing and its last line has no value. print() what you want to see."),
@@ -108,7 +111,9 @@ async def test_a_result_that_is_no_success_is_an_error_whatever_its_text():
 
 
 async def test_tools_whose_names_are_none_in_python_have_others():
-    for name, function in (("files/read.all", "files_read_all"), ("class", "class_2"), ("2d", "_2d")):
+    names = (("files/read.all", "files_read_all"), ("class", "class_2"), ("2d", "_2d"))
+    built_in = (("list", "list_2"), ("open", "open_2"), ("print", "print_2"))  # the sandbox would run its own
+    for name, function in (*names, *built_in):
         toolset = Fixed(Tool(name), "text")
         (offered,) = await CodeTools(toolset).tools()
         assert f"def {function}(" in offered.description
@@ -205,6 +210,20 @@ async def test_the_sandbox_ends_with_the_call(code: str):
             await asyncio.sleep(0.02)
     with pytest.raises(asyncio.CancelledError):
         await task
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_sandbox_that_is_starting_ends_with_the_call_too():
+    errors = list[BaseException]()  # as long as one is kept, so is what its frames hold
+    for milliseconds in range(0, 24, 2):
+        task = asyncio.create_task(run_code("while True: pass", limits=CodeLimits(seconds=60)))
+        await asyncio.sleep(milliseconds / 1000)
+        task.cancel()
+        errors += await asyncio.gather(task, return_exceptions=True)
+    async with asyncio.timeout(10):
+        while list_sandboxes():
+            await asyncio.sleep(0.02)
+    assert {type(error) for error in errors} == {asyncio.CancelledError}
 
 
 def test_without_the_sandbox_the_extra_is_named(monkeypatch: pytest.MonkeyPatch):

@@ -5,6 +5,7 @@ cache and audit, and with a journal that is the checkpoint of that call. Where o
 its place; with the decision, also in another process, the code goes on.
 """
 
+import builtins
 import json
 import keyword
 import re
@@ -44,6 +45,7 @@ _PARAMETERS: Schema = {
     "properties": {"code": {"type": "string", "description": "The Python code."}},
     "required": ["code"],
 }
+_TAKEN = frozenset((*keyword.kwlist, *dir(builtins)))  # names that mean something else in code
 _NOBODY_TO_ASK = "it needs a person's approval, and nobody can be asked from here: do without it"
 
 
@@ -176,9 +178,9 @@ def _deny_changes(word: Decision) -> Decision:
 
 
 def _name_functions(tools: Sequence[Tool]) -> Mapping[str, Tool]:
-    """The tools by the names of their functions: their own where that is one in Python."""
-    ids = CallIds(keyword.kwlist)
-    plain = {ids.claim(tool.name): tool for tool in tools if tool.name.isidentifier() and not keyword.iskeyword(tool.name)}
+    """The tools by the names of their functions: their own where that is one in Python, and means nothing there yet."""
+    ids = CallIds(_TAKEN)
+    plain = {ids.claim(tool.name): tool for tool in tools if tool.name.isidentifier() and tool.name not in _TAKEN}
     others = [tool for tool in tools if tool not in plain.values()]
     return plain | {ids.claim(re.sub(r"\W|^(?=\d)", "_", tool.name)): tool for tool in others}
 

@@ -4,13 +4,16 @@ So the calls of code are run, judged, journaled and resumed by the same run as t
 compute between its calls, with a clock that stands still: run again over the results of a history, it comes to the same place.
 """
 
+import asyncio
 import json
 import re
+import tokenize
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from io import StringIO
 from typing import Any, NoReturn, Self
 
 from callsmith.core.errors import MissingExtra
@@ -42,6 +45,7 @@ except ImportError as missing:
 MOST_CHARACTERS = 100_000  # of the arguments of a call, and of a result that the code reads
 MOST_CHARACTERS_IN_ALL = 1_000_000  # of the arguments of all calls, and of all results
 _AWAIT = re.compile(r"\bawait\b")
+_CODE_IN_TEXT = re.compile("[rR]?[fF]")  # what a text with code in it begins with
 _GRACE = 1.0  # seconds after which a sandbox that does not stop by itself is killed
 _MOST_NAMES = 20  # of calls or functions that a message lists
 LONGEST_MESSAGE = 2_000  # characters of an error
@@ -78,7 +82,7 @@ class CodeModel:
         self._functions = functions
         self._limits = limits
         self._prefix = prefix
-        self._is_async = _AWAIT.search(code) is not None
+        self._is_async = _has_await(code[: limits.characters])
         self._stack = AsyncExitStack()
         self._snapshot: AsyncSnapshot | None = None
         self._calls: dict[int, Call] = {}  # by their numbers in the sandbox, those that have no result yet
@@ -116,10 +120,19 @@ class CodeModel:
     async def _begin(self, messages: Sequence[Message]) -> AsyncSnapshot:
         if len(self._code) > self._limits.characters:
             raise CodeFailed(f"the code has {len(self._code):,} characters, and at most {self._limits.characters:,} are run")
+        starting = asyncio.create_task(self._start(datetime.fromisoformat(messages[0].content)))
+        try:
+            session = await asyncio.shield(starting)
+        except asyncio.CancelledError:
+            await asyncio.wait([starting])  # a sandbox that is half started would not be ended with the block
+            raise
+        return await session.feed_start(self._code, print_callback=self._print)
+
+    async def _start(self, now: datetime) -> AsyncMontySession:
         limits = self._limits
         pool = AsyncMonty(max_processes=1, request_timeout=limits.seconds + 2 * _GRACE, feed_duration_limit_grace=_GRACE)
         await self._stack.enter_async_context(pool)
-        session: AsyncMontySession = await self._stack.enter_async_context(
+        return await self._stack.enter_async_context(
             pool.checkout(
                 limits={
                     "max_feed_duration_secs": limits.seconds,
@@ -127,14 +140,9 @@ class CodeModel:
                     "max_recursion_depth": limits.recursion,
                     "max_suspensions": 20 * limits.calls + 1000,
                 },
-                os_policy={
-                    "datetime": datetime.fromisoformat(messages[0].content),
-                    "sleep": "zero",
-                    "random_start": {"seed": self._prefix},
-                },
+                os_policy={"datetime": now, "sleep": "zero", "random_start": {"seed": self._prefix}},
             )
         )
-        return await session.feed_start(self._code, print_callback=self._print)
 
     def _print(self, stream: str, text: str) -> None:
         if self._print_room > 0:
@@ -245,6 +253,20 @@ class CodeModel:
 def begin_history(code: str) -> tuple[Message, ...]:
     """What a run of code begins with: the time it is, for the code, and the code."""
     return Message.system(datetime.now(UTC).isoformat()), Message.user(code)
+
+
+def _has_await(code: str) -> bool:
+    """Whether there is an `await` in the code; in a text or a comment it is a word like any other."""
+    try:
+        for token in tokenize.generate_tokens(StringIO(code).readline):
+            may_have_code = token.type == tokenize.NAME or (
+                token.type == tokenize.STRING and _CODE_IN_TEXT.match(token.string)  # a token of its own up to Python 3.11
+            )
+            if may_have_code and _AWAIT.search(token.string):
+                return True
+    except (tokenize.TokenError, SyntaxError):  # the sandbox says what is wrong
+        pass
+    return False
 
 
 def _placeholder(name: str) -> Any:
