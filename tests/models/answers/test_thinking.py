@@ -262,6 +262,21 @@ async def test_a_thought_is_closed_wherever_the_budget_ends_and_nothing_else_cha
     assert closed
 
 
+class SmallTokens(random.Random):
+    """Chance that makes all tokens as small as they may be."""
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+async def test_a_marker_that_comes_letter_by_letter_is_waited_for() -> None:
+    format, thought = format_named("apriel"), "so hm"  # its marker is one of the longest
+    for budget in range(1, len(thought) + 10):
+        rest = write(format, [], text="It is so.")
+        case = Case(format, thought, rest, "It is so.", (), False, "", True, frozenset(), SmallTokens(1))
+        await check(case, budget, Choice())
+
+
 HERMES = format_named("hermes")
 ASK = Request((Message.user("Weather?"),), TOOLS)
 CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Bonn"}}\n</tool_call>'

@@ -24,7 +24,7 @@ from callsmith.models.answers.deciding import AnswerPlan
 from callsmith.models.grammars import AnswerGrammar
 
 _MOST_CLOSED: Final = 8  # thoughts of one answer; a model that opens more of them is left alone
-_GRACE: Final = 16  # tokens over the budget in which what looks like the beginning of a marker may become one
+_GRACE: Final = 48  # tokens over the budget in which what looks like the beginning of a marker may become one, letter by letter
 _ATTEMPTS: Final = 200
 _PAUSE: Final = 0.05  # seconds
 
