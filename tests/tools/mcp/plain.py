@@ -199,6 +199,12 @@ def sample(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
     return text(ask("sampling/createMessage", params, call)["content"]["text"])
 
 
+def sample_on(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
+    """Has the model write, and never has enough."""
+    while True:
+        sample(arguments, {} if MODERN else call)
+
+
 def sample_with_tools(arguments: dict[str, Any], call: dict[str, Any]) -> dict[str, Any]:
     params = {"messages": [{"role": "user", "content": {"type": "text", "text": "How warm is it?"}}], "maxTokens": 50}
     params |= {"tools": [{"name": "weather", "inputSchema": TEXT}], "toolChoice": {"mode": "required"}, **arguments}
@@ -213,7 +219,7 @@ FUNCTIONS: dict[str, Callable[[dict[str, Any], dict[str, Any]], dict[str, Any]]]
     item.__name__: item
     for item in (
         echo, sleep, hang, die, pid, spawn, progress, many_things, structured, wrong_structure, nonsense, fails, errs, grow,
-        flood, lists, break_list, hang_list, elicit, sample, sample_with_tools, task_only,
+        flood, lists, break_list, hang_list, elicit, sample, sample_on, sample_with_tools, task_only,
     )
 }  # fmt: skip
 
@@ -238,7 +244,7 @@ def described(name: str) -> dict[str, Any]:
 
 
 def listed() -> list[str]:
-    chosen = OPTIONS.get("tools", [name for name in FUNCTIONS if name != "sample_with_tools"])
+    chosen = OPTIONS.get("tools", [name for name in FUNCTIONS if name not in ("sample_on", "sample_with_tools")])
     return [*chosen, *(f"more_{n}" for n in range(OPTIONS.get("more", 0))), *(f"grown_{n}" for n in range(state["grown"]))]
 
 

@@ -1,7 +1,9 @@
 """Sampling with tools: our model calls tools that a server brings, and the server runs them."""
 
+import asyncio
 import json
 import sys
+from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -11,8 +13,8 @@ pytest.importorskip("mcp")
 import mcp_types as types
 
 from callsmith.core.errors import UsageError
-from callsmith.core.events import Stopped, Text
-from callsmith.core.values import Call, Choice
+from callsmith.core.events import ModelEvent, Stopped, Text
+from callsmith.core.values import Call, Choice, Request
 from callsmith.tools.mcp import McpHost, ServerConfig
 from callsmith.tools.mcp.elicitation import ClientFeatures
 from callsmith.tools.mcp.sampling import MOST_MESSAGES, MOST_TOOLS, read_request, sample
@@ -71,6 +73,30 @@ async def test_calls_go_back_to_the_server_as_tool_use(modern: bool):
     ]
     (request,) = model.asked
     assert (request.choice, [tool.name for tool in request.tools]) == (Choice("required"), ["weather"])
+
+
+@pytest.mark.parametrize("modern", [False, True], ids=["2025-11-25", "2026-07-28"])
+async def test_a_server_does_not_have_the_model_write_for_ever(modern: bool):
+    model = Writes()
+    options = {"modern": modern, "tools": ["sample_on", "sample"]}
+    async with McpHost([plain(options=options, sampling=True)], features=ClientFeatures(model=model)) as host:
+        async with asyncio.timeout(120):
+            result = await call(host, "sample_on")
+        assert not result.ok
+        assert modern or "no more than 100 requests for one call" in result.text
+        assert model.answers == (10 if modern else 100)  # the newer way is counted by the SDK
+        assert (await call(host, "sample")).text == "a"
+
+
+class Writes:
+    """A model that writes as often as it is asked."""
+
+    answers = 0
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        self.answers += 1
+        yield Text("a")
+        yield Stopped("stop")
 
 
 async def test_a_server_is_told_that_it_may_bring_tools(tmp_path: Any):

@@ -37,6 +37,7 @@ OnProgress = Callable[[ToolProgress], None]
 
 _LONGEST_PROGRESS = 1_000  # characters of what is reported
 _MOST_REQUESTS = 8  # of a server's own that are open at once: questions to a person, texts for the model to write
+_MOST_IN_ALL = 100  # of them from one call of ours to the next: each may take as long as it likes
 _TICK = 5.0  # seconds between progress reports while a person is asked
 _TASK_STOP = 2.0  # seconds that a server may take to hear that a task is not wanted any more
 
@@ -52,6 +53,23 @@ class _RunningCall:
     over: asyncio.Event = field(default_factory=asyncio.Event)
 
 
+@dataclass(slots=True, eq=False)
+class _Requests:
+    """What a server may still ask of us: so much at once, and so much in all until it is called again."""
+
+    free: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MOST_REQUESTS))
+    left: int = _MOST_IN_ALL
+
+    def refuse(self) -> str:
+        """Why the server may ask for nothing more; empty if it may, and then that is one less."""
+        if self.free.locked():
+            return f"no more than {_MOST_REQUESTS} requests at a time"
+        if self.left <= 0:
+            return f"no more than {_MOST_IN_ALL} requests for one call"
+        self.left -= 1
+        return ""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Connection:
     """An open connection. `ended` is set when it is broken, `changed` when the server reports that its tools have changed."""
@@ -60,6 +78,7 @@ class Connection:
     ended: asyncio.Event
     changed: asyncio.Event
     _running: set[_RunningCall]
+    _requests: _Requests
     _notices: Notices
     _config: ServerConfig
     _tasks: "TaskClient"
@@ -127,6 +146,7 @@ class Connection:
     def _current(self, running: _RunningCall) -> Generator[None, None, None]:
         """What the server asks meanwhile may belong to this call."""
         self._running.add(running)
+        self._requests.left = _MOST_IN_ALL
         current = _CURRENT.set(running)
         try:
             yield
@@ -164,6 +184,7 @@ async def connect(
     from callsmith.tools.mcp.tasks import TaskClient, TasksExtension
 
     ended, changed, running, notices = asyncio.Event(), asyncio.Event(), set[_RunningCall](), Notices()
+    requests = _Requests()
 
     async def on_notification(message: Any) -> None:
         if isinstance(message, types.ToolListChangedNotification):
@@ -188,29 +209,30 @@ async def connect(
         message_handler=on_notification,
         client_info=types.Implementation(name="callsmith", version=version("callsmith")),
         extensions=[TasksExtension()],
-        **_callbacks(config, features, running),
+        **_callbacks(config, features, running, requests),
     )
     async with client:
         tasks = TaskClient(client, config.name, max(1.0, min(60.0, config.timeout / 3)))
-        yield Connection(client, ended, changed, running, notices, config, tasks)
+        yield Connection(client, ended, changed, running, requests, notices, config, tasks)
 
 
-def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_RunningCall]) -> dict[str, Any]:
+def _callbacks(
+    config: ServerConfig, features: ClientFeatures, running: set[_RunningCall], requests: _Requests
+) -> dict[str, Any]:
     """The callbacks for requests of the server; features we do not have are not announced to it."""
     import mcp_types as types
 
     ask, model = features.ask, features.model
     callbacks: dict[str, Any] = {}
-    free = asyncio.Semaphore(_MOST_REQUESTS)
     if ask is not None:
 
         async def on_elicit(_: "ClientRequestContext", params: "types.ElicitRequestParams") -> Any:
             by_url = isinstance(params, types.ElicitRequestURLParams)
             schema = None if by_url else dict(params.requested_schema)
             url = params.url if by_url else ""
-            if free.locked():
+            if requests.refuse():
                 return types.ElicitResult(action="cancel")
-            async with free, _keep_alive(config, running, "waits for an answer", params.meta) as meant:
+            async with requests.free, _keep_alive(config, running, "waits for an answer", params.meta) as meant:
                 if len({call.subject for call in meant}) > 1:
                     return types.ElicitResult(action="cancel")  # it is unclear whose call the request belongs to
                 call = meant[0].call if len(meant) == 1 else None
@@ -222,9 +244,9 @@ def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_Run
     if model is not None and config.sampling:
 
         async def on_sample(_: "ClientRequestContext", params: "types.CreateMessageRequestParams") -> Any:
-            if free.locked():
-                return types.ErrorData(code=types.INVALID_REQUEST, message=f"no more than {_MOST_REQUESTS} requests at a time")
-            async with free, _keep_alive(config, running, "has the model write something", params.meta):
+            if why := requests.refuse():
+                return types.ErrorData(code=types.INVALID_REQUEST, message=why)
+            async with requests.free, _keep_alive(config, running, "has the model write something", params.meta):
                 return await sample(model, params)
 
         callbacks["sampling_callback"] = on_sample
