@@ -216,9 +216,7 @@ async def connect(
         yield Connection(client, ended, changed, running, requests, notices, config, tasks)
 
 
-def _callbacks(
-    config: ServerConfig, features: ClientFeatures, running: set[_RunningCall], requests: _Requests
-) -> dict[str, Any]:
+def _callbacks(config: ServerConfig, features: ClientFeatures, running: set[_RunningCall], requests: _Requests) -> dict[str, Any]:
     """The callbacks for requests of the server; features we do not have are not announced to it."""
     import mcp_types as types
 
