@@ -162,6 +162,8 @@ def test_the_wheel_has_a_bill_of_materials_with_every_requirement(wheel: Path) -
     llguidance = next(component for component in bill["components"] if component["name"] == "llguidance")
     assert llguidance["scope"] == "optional"
     assert [entry["value"].rpartition(" ")[2] for entry in llguidance["properties"]] == ["all", "llama", "transformers"]
+    asked = {component["name"]: component["properties"][-1]["value"] for component in bill["components"]}
+    assert "sys_platform != " in asked["uvloop"] and asked["pyjwt"].startswith("pyjwt[crypto]>=")
 
 
 def test_what_the_image_copies_is_enough_to_build_the_wheel(wheel: Path, tmp_path: Path) -> None:
