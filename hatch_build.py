@@ -50,7 +50,7 @@ class SbomHook(BuildHookInterface):
                     "properties": [],
                 },
             )
-            value = str(requirement.specifier or "*") + (f" with the extra {extra}" if extra else "")
+            value = line + (f" with the extra {extra}" if extra else "")
             component["properties"].append({"name": "callsmith:requires", "value": value})
         return {
             "$schema": "http://cyclonedx.org/schema/bom-1.6.schema.json",

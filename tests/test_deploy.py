@@ -286,7 +286,7 @@ def test_workflows_run_only_what_the_project_has():
 @pytest.mark.deploy
 @pytest.mark.parametrize(("path", "code"), [("/v1", 0), ("/nothing", 1)])
 def test_the_action_checks_a_server(tmp_path: Path, path: str, code: int):
-    """Its steps as a runner runs them, against a server of ours; callsmith comes from this checkout."""
+    """Its steps as a runner runs them, against a server of ours; callsmith is the one that the action comes with."""
     serve = [sys.executable, "-m", "callsmith", "serve", "--port", "0", "--model", "scripted:Hello"]
     with subprocess.Popen(serve, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout
@@ -296,10 +296,9 @@ def test_the_action_checks_a_server(tmp_path: Path, path: str, code: int):
         inputs = defaults | {
             "url": match[1] + path,
             "args": "--dialect chat --only answers.models --only answers.unknown_*",
-            "package": str(DEPLOY.parent),
             "python": sys.executable,
         }
-        environment = os.environ | {"RUNNER_TEMP": str(tmp_path)}
+        environment = os.environ | {"RUNNER_TEMP": str(tmp_path), "GITHUB_ACTION_PATH": str(GITHUB / "actions" / "check")}
         files = {name: tmp_path / name for name in ("GITHUB_OUTPUT", "GITHUB_STEP_SUMMARY")}
         environment |= {name: str(file) for name, file in files.items()}
         environment.pop("PYTHONPATH", None)
@@ -316,6 +315,11 @@ def test_the_action_checks_a_server(tmp_path: Path, path: str, code: int):
             )
         server.terminate()
     assert done is not None and (done.returncode != 0) == bool(code), done.stdout + done.stderr
+    installed = subprocess.run(
+        [tmp_path / "callsmith" / "bin" / "pip", "inspect"], env=environment, capture_output=True, text=True, check=True
+    )
+    (ours,) = (one for one in json.loads(installed.stdout)["installed"] if one["metadata"]["name"] == "callsmith")
+    assert ours["direct_url"]["url"] == DEPLOY.parent.as_uri()
     if code == 0:
         outputs = dict(line.split("=", 1) for line in files["GITHUB_OUTPUT"].read_text("utf-8").splitlines())
         assert files["GITHUB_STEP_SUMMARY"].read_text("utf-8") == Path(outputs["report"]).read_text("utf-8") != ""

@@ -162,6 +162,8 @@ def test_the_wheel_has_a_bill_of_materials_with_every_requirement(wheel: Path) -
     llguidance = next(component for component in bill["components"] if component["name"] == "llguidance")
     assert llguidance["scope"] == "optional"
     assert [entry["value"].rpartition(" ")[2] for entry in llguidance["properties"]] == ["all", "llama", "transformers"]
+    asked = {component["name"]: component["properties"][-1]["value"] for component in bill["components"]}
+    assert "sys_platform != " in asked["uvloop"] and asked["pyjwt"].startswith("pyjwt[crypto]>=")
 
 
 def test_what_the_image_copies_is_enough_to_build_the_wheel(wheel: Path, tmp_path: Path) -> None:
@@ -191,8 +193,8 @@ def index(wheel: Path) -> Iterator[str]:
         server.shutdown()
 
 
-@pytest.mark.parametrize("runner", ["uvx", "uvx with extras", "pipx run"])
-def test_it_runs_without_being_installed(index: str, tmp_path: Path, runner: str) -> None:
+@pytest.mark.parametrize("runner", ["uvx", "uvx with extras", "uvx of a file", "pipx run"])
+def test_it_runs_without_being_installed(wheel: Path, index: str, tmp_path: Path, runner: str) -> None:
     tools = PLACE / "runners"
     if not tools.exists():
         venv.create(tools, with_pip=True)
@@ -201,14 +203,15 @@ def test_it_runs_without_being_installed(index: str, tmp_path: Path, runner: str
     command = {
         "uvx": ["uvx", "--index", index, "callsmith", "chat", "--model", "scripted:Hello", "Hi"],
         "uvx with extras": ["uvx", "--index", index, "--from", "callsmith[server]", "callsmith", "serve", "--print-config"],
-        "pipx run": ["pipx", "run", f"--pip-args=--extra-index-url {index}", "callsmith", "--version"],
+        "pipx run": ["pipx", "run", "--spec", f"{wheel}[server]", "callsmith", "serve", "--print-config"],
+        "uvx of a file": ["uvx", "--from", f"{wheel}[server]", "callsmith", "serve", "--print-config"],
     }[runner]
     environment = os.environ | {"UV_CACHE_DIR": str(PLACE / "uv"), "PIPX_HOME": str(PLACE / "pipx"), "HOME": str(tmp_path)}
     environment["PATH"] = f"{tools / 'bin'}{os.pathsep}{environment['PATH']}"
     environment.pop("PYTHONPATH", None)
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    assert {"uvx": "Hello", "uvx with extras": "port", "pipx run": "callsmith "}[runner] in done.stdout
+    assert ("Hello" if runner == "uvx" else "port = ") in done.stdout
 
 
 # What the bare package can do, and a word of what it then says.

@@ -17,7 +17,7 @@ from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.elicitation import ClientFeatures
-from tests.browser.pages import opened, say, violations
+from tests.browser.pages import PHONE, opened, say, violations
 from tests.fakes import FakeModel, decided
 from tests.server.asking import BONN, calls, says, weather
 from tests.serving import served
@@ -224,6 +224,25 @@ async def test_conversations_are_listed_reopened_and_deleted():
         await page.get_by_role("button", name='Delete "First."').click()
         await page.get_by_text("What shall we do?").wait_for()
         assert await rows.all_inner_texts() == ["Second."]
+
+
+async def test_on_a_phone_the_list_makes_room_for_a_new_chat_and_for_what_is_said_of_a_conversation_that_is_gone():
+    async with (
+        served(create_app({"m": FakeModel(says("Hi."))})) as url,
+        opened(url, viewport=PHONE, has_touch=True, is_mobile=True) as page,
+    ):
+        await say(page, "First.")
+        await page.get_by_text("Hi.").wait_for()
+        await page.get_by_role("button", name="Conversations").tap()
+        await page.get_by_role("searchbox").tap()
+        await page.get_by_role("button", name="New chat").tap()
+        await page.get_by_role("searchbox").wait_for(state="hidden")
+        await page.get_by_text("What shall we do?").tap()
+        await page.get_by_role("button", name="Conversations").tap()
+        await page.get_by_role("searchbox").tap()
+        await page.evaluate("location.hash = '#/c/conv_gone'")
+        await page.get_by_role("searchbox").wait_for(state="hidden")
+        await page.get_by_text("Error: This conversation is not here.").tap()
 
 
 @pytest.mark.slow

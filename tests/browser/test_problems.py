@@ -51,6 +51,14 @@ async def test_an_answer_that_is_refused_on_the_way_says_what_to_do(status: int,
         await page.get_by_text("Hello.").wait_for()
 
 
+async def test_a_model_with_a_mistake_in_it_leads_to_the_log_and_says_so_once():
+    async with served(create_app({"m": FakeModel(ZeroDivisionError("oh"), says("Hello."))})) as url, opened(url) as page:
+        await say(page, "Hello?")
+        notice = page.locator(".notice.failed")
+        await notice.wait_for()
+        assert await notice.inner_text() == "Error: Internal error; the server's log says more. Try again."
+
+
 async def test_a_prompt_that_is_too_long_says_how_it_gets_shorter():
     model = FakeModel(PromptTooLong(9000, 8192), says("Hello."))
     async with served(create_app({"m": model})) as url, opened(url) as page:

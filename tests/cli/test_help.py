@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from callsmith.cli.main import app
 
@@ -34,3 +35,9 @@ def test_every_help_ends_with_an_example_that_parses(name: str):
         command = EVERY[called]
         context = command.context_class(command, info_name=called)
         command.make_parser(context).parse_args(words[len(called.split()) :])  # an unknown option or argument is an error
+
+
+def test_the_help_of_settings_names_no_default_that_is_nothing():
+    said = CliRunner().invoke(app, ["serve", "--help"]).output
+    assert "Default: 30." in said
+    assert "Default: ." not in said

@@ -89,6 +89,7 @@ def folder(tmp_path: Path) -> Path:
     work = tmp_path / "work"
     work.mkdir()
     (tmp_path / "home").mkdir()
+    (tmp_path / "temporary").mkdir()
     (work / "note.txt").write_text(f"The word is {WORD}.\n")
     return work
 
@@ -97,10 +98,12 @@ def ran(command: list[str], folder: Path, **settings: str) -> str:
     """What the agent prints. Of our environment it gets nothing but the path."""
     if shutil.which(command[0]) is None:
         pytest.skip(f"{command[0]} is not installed")
+    # Where bubblewrap is installed, Codex runs nothing in its sandbox while its home is in the folder for temporary files.
+    home, temporary = (str(folder.parent / name) for name in ("home", "temporary"))
     done = subprocess.run(
         command,
         cwd=folder,
-        env={"PATH": os.environ["PATH"], "HOME": str(folder.parent / "home"), "TERM": "dumb", **settings},
+        env={"PATH": os.environ["PATH"], "HOME": home, "TMPDIR": temporary, "TERM": "dumb", **settings},
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

@@ -123,7 +123,7 @@ def make_parameter(name: str, setting: SettingOption, is_repeatable: bool = Fals
     is_bool = setting.type is bool
     option = typer.Option(
         *flag.names,
-        help=flag.help if is_bool or default in (None, ()) else flag.help + default_text,
+        help=flag.help if is_bool or default in (None, (), "") else flag.help + default_text,
         show_default=False,
         min=flag.minimum,
         max=flag.maximum,

@@ -93,6 +93,7 @@ function newChat() {
   showProblem("");
   state.settings = lastSettings();
   closeDrawer();
+  toggleSide(false);
   showState();
   showConversations();
   text.focus();

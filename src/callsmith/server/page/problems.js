@@ -11,14 +11,17 @@ const BY_STATUS = {
   413: "Send less at once.",
   429: "Wait a moment, then try again.",
 };
-const OF_THE_SERVER = "Try again. If it stays like this, the server's log says more.";
+const AGAIN = "Try again.";
+const LOG = "the server's log says more";
 
 const asSentence = (text) => `${text.charAt(0).toUpperCase()}${text.slice(1)}${/[.!?…]$/.test(text) ? "" : "."}`;
 
 // The words of the server, and advice that fits them.
 export function explainMessage(message, code = "", status = code === "server_error" ? 500 : 0) {
-  const advice = BY_CODE[code] || BY_STATUS[status] || (status >= 500 ? OF_THE_SERVER : "");
-  return `Error: ${asSentence((message || "it is not known why").trim())} ${advice}`.trim();
+  const said = (message || "it is not known why").trim();
+  const ofTheServer = said.includes(LOG) ? AGAIN : `${AGAIN} If it stays like this, ${LOG}.`;
+  const advice = BY_CODE[code] || BY_STATUS[status] || (status >= 500 ? ofTheServer : "");
+  return `Error: ${asSentence(said)} ${advice}`.trim();
 }
 
 export const UNREACHABLE = "Error: The server could not be reached. See whether it is running and you are online, then try again.";
