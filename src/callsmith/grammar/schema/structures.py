@@ -69,10 +69,15 @@ def _item_part(part: SchemaPart, at: int | None, parts: list[SchemaPart], sees_a
     keyword = "additionalItems" if is_old_draft else "items"
     if keyword in part.raw:
         return SchemaPart(part.raw[keyword], f"{part.path}/{keyword}")
-    if sees_all and part is parts[0] and "unevaluatedItems" in part.raw and not any("items" in part.raw for part in parts):
+    if sees_all and part is parts[0] and "unevaluatedItems" in part.raw and not any(map(_has_rest, parts)):
         declared = at is not None and any(at < len(_prefix_schemas(part)) for part in parts)
         return None if declared else SchemaPart(part.raw["unevaluatedItems"], f"{part.path}/unevaluatedItems")
     return None
+
+
+def _has_rest(part: SchemaPart) -> bool:
+    """Whether a part has a schema for the items after the first ones."""
+    return ("additionalItems" if isinstance(part.raw.get("items"), list) else "items") in part.raw
 
 
 def _unenforced_of_items(parts: list[SchemaPart], most: int | None, sees_all: bool) -> UnenforcedKeywords:
@@ -194,10 +199,14 @@ class ObjectKeywords:
         closing = with_keyword(self.parts, "additionalProperties")
         forbidden: list[tuple[str, str | None]] = []
         for part in self.parts:
-            others = [_below(item, "additionalProperties") for item in closing if item is not part]
+            others = [item for item in closing if item is not part]
+            beside = [pattern for item in others for pattern in item.mapping_at("patternProperties")]
+            additional = [_below(item, "additionalProperties") for item in others]
             for pattern in part.mapping_at("patternProperties"):
-                pattern_schema = self.normalizer.combine(_below(part, "patternProperties", pattern), *others)
+                pattern_schema = self.normalizer.combine(_below(part, "patternProperties", pattern), *additional)
                 regex = to_portable(pattern)
+                if not all(regex and _are_disjoint_patterns(regex, to_portable(other) or "") for other in beside):
+                    regex, pattern_schema = None, NormalSchema({}, self.path)  # the other may speak of such a name, too
                 is_apart = regex is not None and all(_are_disjoint_patterns(regex, other) for other in self.patterns)
                 if isinstance(pattern_schema, Unsatisfiable):
                     forbidden.append((part.path, regex))
