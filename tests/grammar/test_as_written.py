@@ -242,6 +242,9 @@ def grammar(schema: Schema, *, as_written: bool = True) -> Grammar:
         (POINT, '{"x": 1, "y": 2, "x": 3}', False),
         ({"pattern": r"^\<[^>]+\>$"}, '"<b>"', True),  # the ends of words, to some
         ({"pattern": r"^\<[^>]+\>$"}, '"b"', False),
+        ({"properties": {"ab": {}}, "patternProperties": {"^(?<first>a)": {"type": "null"}}}, '{"ab": 1}', False),
+        ({"properties": {"ab": {}}, "patternProperties": {r"^\u{61}": {"type": "null"}}}, '{"ab": 1}', False),
+        ({"properties": {"é": {}}, "patternProperties": {r"^\w$": {"type": "null"}}}, '{"é": 1}', True),
     ],
 )
 def test_a_value_may_be_spelled_in_every_way_that_means_it(schema: Schema, text: str, fits: bool):

@@ -133,7 +133,8 @@ def string_keywords(parts: Sequence[SchemaPart], unenforced: UnenforcedKeywords)
         elif name not in STORAGE_FORMATS:
             unenforced.append((part.path, "format"))
     if why := _fit_lengths(keywords, unenforced, (least, most)):
-        return Unsatisfiable(next(part.path for part in parts if {"pattern", "format"} & part.raw.keys()), "pattern", why)
+        keyword = "pattern" if with_keyword(parts, "pattern") else "format"
+        return Unsatisfiable(with_keyword(parts, keyword)[0].path, keyword, why)
     grammars = with_keyword(parts, GRAMMAR)
     if grammars:
         keywords[GRAMMAR] = grammars[0].raw[GRAMMAR]

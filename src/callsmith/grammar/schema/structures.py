@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, cast
 
 from callsmith.core.schema import pointer
+from callsmith.grammar.patterns.automaton import Follower, TooLarge
 from callsmith.grammar.patterns.portable import to_portable
 from callsmith.grammar.patterns.regex import UnsupportedRegex, match_whole_text, parse
 from callsmith.grammar.schema.normal_form import (
@@ -96,6 +98,7 @@ def _unenforced_of_items(parts: list[SchemaPart], most: int | None, sees_all: bo
 
 # In any order, a grammar has 64 bits for each object to remember what was written: so many properties, and how many others.
 TRACKED, COUNTED = 56, 255
+_STEPS = 1 << 20  # on the way through a name
 
 
 class ObjectKeywords:
@@ -298,10 +301,22 @@ def _below(part: SchemaPart, keyword: str, name: str | None = None) -> SchemaPar
 
 
 def _matches(pattern: str, name: str) -> bool:
+    """Whether a pattern is found in a name; a pattern that cannot be read is not, and is listed as unenforced."""
+    regex = to_portable(pattern)
     try:
-        return re.search(pattern, name) is not None
-    except re.error:
+        follower = None if regex is None else _follower(regex)
+        return re.search(pattern, name) is not None if follower is None else follower.follow(name, _STEPS) is None
+    except (re.error, TooLarge):
         return False
+
+
+@lru_cache(maxsize=256)
+def _follower(regex: str) -> Follower | None:
+    """What finds a pattern in whole names; None for one that is not supported."""
+    try:
+        return Follower(match_whole_text(parse(regex)))
+    except UnsupportedRegex:
+        return None
 
 
 def _is_supported(pattern: str) -> bool:
