@@ -22,6 +22,7 @@ from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.decoding.trials import pool_with_stack
 from callsmith.engines.llama.gguf import GgufVocabulary
 from callsmith.formats.algebra import Format
+from callsmith.grammar.limits import refusing_depth
 from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import output_grammar
 from callsmith.models.schema_judge import write_value
@@ -88,7 +89,7 @@ class Callsmith:
         self.compiler.compile('start: "a"')  # the tokenizer is made once for all grammars
 
     def compile(self, schema: Any) -> Any:
-        rules = output_grammar(self.plain, Output(schema, as_written=True))
+        rules = refusing_depth(output_grammar)(self.plain, Output(schema, as_written=True))
         # In this process: a server lets another try it first where it is not simple.
         return self.compiler._at(Grammar(rules.node)).matcher, tuple(rules.unenforced)
 

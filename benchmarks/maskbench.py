@@ -24,7 +24,7 @@ from tests.grammar.judging import is_explained
 
 OURS = "callsmith"
 WHOLE, MASK = 9600, 64  # schemas that are to pass whole, of all of them; µs, what llguidance has published
-MOST = 20  # reasons that are shown
+MOST, LONGEST = 20, 120  # reasons that are shown, and characters of each
 
 
 def main(model: str, corpus: str | None = None, sample: int | None = None, engines: str | None = None) -> None:
@@ -81,7 +81,7 @@ def tell(cases: Sequence[Any], held: dict[str, list[Held]], *, is_all: bool) -> 
         ("listed where invalid instances are accepted", Counter(map(listed, leaking(cases, ours)))),
     ):
         if counted:
-            show(what, ("", "schemas"), [(text, str(times)) for text, times in counted.most_common(MOST)])
+            show(what, ("", "schemas"), [(text[:LONGEST], str(times)) for text, times in counted.most_common(MOST)])
 
 
 KEYS = ("compiled", "accepted", "over", "refused", "listed", "unlisted", "whole")
