@@ -34,9 +34,9 @@ NAMES = (
     "deciding",
     "plugins",
 )
-# Only where they are named: two need a GPU or an environment of their own, one judges, and three ask a model for its calls, which
-# takes long on a processor: all others together take half an hour.
-APART = ("torch_engine", "lookup", "guard", "small_guards", "journeys", "conversations")
+# Only where they are named: two need a GPU or an environment of their own, one judges, three ask a model for its calls, which
+# takes long on a processor, and one wants a collection of schemas: all others together take half an hour.
+APART = ("torch_engine", "lookup", "guard", "small_guards", "journeys", "conversations", "maskbench")
 # What is said of these is said of the default model; the others take a small one.
 LARGE = ("grammar", "constrained", "journeys", "conversations", "deciding", "small_guards")
 # These open a model by its name, which takes weights that are there.
@@ -48,6 +48,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="name", help=f"which to run: {', '.join(NAMES + APART)}; or plot")
     parser.add_argument("--model", help="the weights for those that need some")
+    corpus = parser.add_argument_group("maskbench")
+    corpus.add_argument("--corpus", help="the file of its schemas")
+    corpus.add_argument("--sample", type=int, help="how many of them; all by default")
+    corpus.add_argument("--engines", help="which of its engines, with commas between them")
     parser.add_argument("--record", action="store_true", help=f"add what was measured to {measure.HISTORY.name}, and draw it")
     arguments = parser.parse_args()
     if arguments.names == ["plot"]:
@@ -61,7 +65,8 @@ def main() -> None:
         model = arguments.model or (default_model() if name in LARGE else "smollm2-135m")
         if name in OPENING and model in catalogue():
             fetch(model)
-        import_module(f"benchmarks.{name}").main(model)
+        given = {key: vars(arguments)[key] for key in ("corpus", "sample", "engines") if vars(arguments)[key] is not None}
+        import_module(f"benchmarks.{name}").main(model, **given)
         measure.told(name)
         return
     failed = run(arguments.names or NAMES, arguments.model, arguments.record)

@@ -36,6 +36,25 @@ def complaint(schema: Schema, unenforced: tuple[tuple[str, str], ...], arguments
     return f"{error.schema_path}: {error.message}" if error else ""
 
 
+def is_explained(schema: Schema, unenforced: tuple[tuple[str, str], ...], value: Any) -> bool:
+    """Whether the value is valid, in the schema's own draft, once exactly the listed keywords are left out."""
+    return _validator_of_draft(json.dumps(enforced(schema, unenforced))).is_valid(value)
+
+
+@lru_cache(maxsize=64)
+def _validator_of_draft(text: str) -> Any:
+    """A validator as `$schema` wants it; a schema that does not fit what is read as one of an older draft. Formats count."""
+    schema = json.loads(text)
+    try:
+        return jsonschema_rs.validator_for(schema, validate_formats=True)
+    except jsonschema_rs.ValidationError:
+        schema.pop("$schema", None)
+    try:
+        return jsonschema_rs.Draft7Validator(schema, validate_formats=True)
+    except jsonschema_rs.ValidationError:
+        return jsonschema_rs.Draft4Validator(schema, validate_formats=True)
+
+
 @lru_cache(maxsize=64)
 def _validator(text: str) -> Any:
     """Formats count too. A list of items, or an exclusive bound of an older draft, as core reads them."""

@@ -22,7 +22,7 @@ from callsmith.grammar.targets.gbnf import to_gbnf
 from callsmith.models.schema_judge import SchemaJudge, write_value
 from tests.grammar import schemas
 from tests.grammar.checking import stuck
-from tests.grammar.judging import complaint
+from tests.grammar.judging import complaint, is_explained
 from tests.grammar.sampling import Sampler, compiler
 
 pytestmark = pytest.mark.weights
@@ -90,6 +90,19 @@ def judge() -> Iterator[SchemaJudge]:
         ),
         ({"$ref": "#/$defs/a", "$defs": {"a": {"anyOf": [{"$ref": "#/$defs/a"}, {"type": "null"}]}}}, [None], []),
         ({"type": "string", "pattern": "^/(([a-z]+/)*[a-z]+$)?"}, ["/", "/a/b", "/ +"], ["", "a"]),
+        ({"type": "number", "multipleOf": 0.25}, [1.5, 2, 3.75, -0.0, 100.0], [1.55, 0.3]),
+        ({"type": "number", "multipleOf": 0.01, "maximum": 20}, [19.9, 0.07, -3.0], [19.999, 20.01]),
+        ({"type": "number", "multipleOf": 3, "minimum": 1}, [9.0, 12], [0, 7.0]),
+        ({"type": "number", "maximum": 7, "minimum": -1}, [7.0, -0.0, 6.99, -1], [7.01, -1.5]),
+        ({"minimum": 7, "maximum": 7}, [7, 7.0, "8"], [6.5, 8]),
+        ({"exclusiveMinimum": 3, "allOf": [{"minimum": 5}, {"exclusiveMinimum": 5}]}, [5.5], [5, 4]),
+        (
+            {"properties": {"a": {"type": "string", "pattern": "^a", "allOf": [{"pattern": "^b"}]}, "b": {"maxLength": 1}}},
+            [{"b": "x"}, {}],
+            [{"a": "a"}, {"a": "b"}, {"b": "xy"}],
+        ),
+        ({"anyOf": [{"type": "string", "pattern": "^ab?$", "minLength": 3}, {"type": "null"}]}, [None], ["a", "ab"]),
+        ({"type": "string", "pattern": "^(a|bc){3}$", "minLength": 3, "maxLength": 6}, ["aaa", "bcbcbc"], ["aa", "bcbcbca"]),
     ],
 )
 def test_what_is_valid_may_be_written_and_nothing_else(judge: SchemaJudge, schema: Schema, valid: list[Any], invalid: list[Any]):
@@ -98,6 +111,76 @@ def test_what_is_valid_may_be_written_and_nothing_else(judge: SchemaJudge, schem
     assert verdict.accepts == (True,) * len(valid) + (False,) * len(invalid)
     for value in (*valid, *invalid):
         assert (complaint(schema, (), value) == "") == (value in valid)
+
+
+DRAFT_4 = {"$schema": "http://json-schema.org/draft-04/schema#"}
+
+
+@pytest.mark.parametrize(
+    ("schema", "text", "fits"),
+    [
+        ({**DRAFT_4, "type": "integer"}, "5", True),
+        ({**DRAFT_4, "type": "integer"}, "5.0", False),
+        ({**DRAFT_4, "type": "integer"}, "5e1", False),
+        ({**DRAFT_4, "type": "integer", "minimum": 3}, "5.0", False),
+        ({**DRAFT_4, "type": "integer", "multipleOf": 5}, "10.0", False),
+        ({**DRAFT_4, "type": "integer", "multipleOf": 5}, "10", True),
+        ({**DRAFT_4, "type": "number", "multipleOf": 5}, "10.0", True),
+        ({**DRAFT_4, "type": ["integer", "null"]}, "5.0", False),
+        ({**DRAFT_4, "properties": {"a": {"type": "integer"}}}, '{"a": 5.0}', False),
+        ({**DRAFT_4, "type": "integer", "enum": [1, "x", 2]}, "2.0", False),
+        ({**DRAFT_4, "type": "integer", "enum": [1, "x", 2]}, "2", True),
+        ({**DRAFT_4, "enum": [1, 2]}, "2.0", True),
+        ({**DRAFT_4, "minimum": 5, "exclusiveMinimum": True, "allOf": [{"minimum": 7}]}, "6", False),
+        ({**DRAFT_4, "minimum": 5, "exclusiveMinimum": True, "allOf": [{"minimum": 5}]}, "5", False),
+        ({**DRAFT_4, "minimum": 5, "exclusiveMinimum": False}, "5", True),
+    ],
+)
+def test_in_draft_4_an_integer_has_no_fraction_and_exclusive_bounds_are_flags(schema: Schema, text: str, fits: bool):
+    compiled = grammar(schema)
+    assert compiled.unenforced == ()
+    assert is_explained(schema, (), json.loads(text)) == fits or text == "5e1"
+    assert (stuck(compiled, text) is None) == fits
+
+
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        ({"exclusiveMinimum": 10**20, "minimum": 3}, 1),
+        ({"maximum": 10**20, "exclusiveMaximum": 10**19}, 10**30),
+        ({"propertyNames": {"format": "date"}, "properties": {"a": {}}, "additionalProperties": False}, {"a": 1}),
+        ({"type": "string", "format": "ipv4", "enum": ["1.2.3.4", "localhost"]}, "localhost"),
+        ({"items": {"anyOf": [{"format": "uuid"}, {"type": "null"}], "enum": ["x", None]}}, ["x"]),
+        ({"type": "string", "pattern": r"^(\S+ ){0,99}\S+$", "maxLength": 200}, "word " * 40 + "word"),
+    ],
+)
+def test_what_is_not_held_and_may_be_broken_is_listed_with_all_that_goes_with_it(schema: Schema, value: Any):
+    compiled = grammar(schema)
+    assert stuck(compiled, write_value(value)) is None
+    assert not is_explained(schema, (), value)
+    assert is_explained(schema, compiled.unenforced, value)
+
+
+def test_items_behind_a_list_of_items_are_unevaluated():
+    schema = {
+        "$schema": "https://json-schema.org/draft/2019-09/schema",
+        "items": [{"type": "array"}],
+        "unevaluatedItems": {"type": "integer"},
+    }
+    assert stuck(grammar(schema), "[[], 1]") is None
+    assert stuck(grammar(schema), '[[], "a"]') is not None
+
+
+def test_many_words_may_be_written_where_words_and_characters_are_counted(judge: SchemaJudge):
+    schema = {"type": "string", "pattern": r"^(?:\S+\s+){0,49}\S+$", "minLength": 1, "maxLength": 500}
+    assert judge.judge(schema, ["word " * 45 + "word", "word " * 50 + "word"]).accepts == (True, False)
+
+
+def test_a_name_that_patterns_of_several_parts_may_match_is_left_open(judge: SchemaJudge):
+    parts = [{"patternProperties": {letter: True}, "additionalProperties": False} for letter in "ab"]
+    verdict = judge.judge({"type": "object", "allOf": parts, "minProperties": 1}, [{"ab": 1}])
+    assert verdict.accepts == (True,)
+    assert {"patternProperties", "additionalProperties"} <= {keyword for keyword, _ in verdict.unenforced}
 
 
 @pytest.mark.parametrize(
@@ -157,6 +240,11 @@ def grammar(schema: Schema, *, as_written: bool = True) -> Grammar:
         ({"type": "integer"}, "1e3", True),
         ({"type": "integer"}, "1e-3", False),
         (POINT, '{"x": 1, "y": 2, "x": 3}', False),
+        ({"pattern": r"^\<[^>]+\>$"}, '"<b>"', True),  # the ends of words, to some
+        ({"pattern": r"^\<[^>]+\>$"}, '"b"', False),
+        ({"properties": {"ab": {}}, "patternProperties": {"^(?<first>a)": {"type": "null"}}}, '{"ab": 1}', False),
+        ({"properties": {"ab": {}}, "patternProperties": {r"^\u{61}": {"type": "null"}}}, '{"ab": 1}', False),
+        ({"properties": {"é": {}}, "patternProperties": {r"^\w$": {"type": "null"}}}, '{"é": 1}', True),
     ],
 )
 def test_a_value_may_be_spelled_in_every_way_that_means_it(schema: Schema, text: str, fits: bool):

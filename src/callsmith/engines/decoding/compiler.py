@@ -51,7 +51,7 @@ _SCHEMA_FAULT: Final = re.compile(r"failed to compile JSON schema: (.*?)(?:\n +\
 # How llguidance names the keyword at fault. Words that are also English ("not", "items") count only where they are quoted.
 _KEYWORDS: Final = (
     (re.compile(r'Unimplemented keys: \["([^"]+)"'), None),
-    (re.compile(r"regex parse error"), "pattern"),
+    (re.compile(r"regex parse error|if regex is empty"), "pattern"),
     (re.compile(r"Invalid type"), "type"),
     (re.compile(r"Unknown format"), "format"),
     (re.compile(r"Pointer|\$?\bref\b"), "$ref"),

@@ -17,6 +17,7 @@ _SPACES = r"\t\n\x0B\x0C\r \u00a0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u30
 _ESCAPES = {
     "\\d": "[0-9]", "\\D": "[^0-9]", "\\w": "[a-zA-Z0-9_]", "\\W": "[^a-zA-Z0-9_]", "\\s": f"[{_SPACES}]", "\\S": f"[^{_SPACES}]",
     "\\v": r"\x0B", "\\f": r"\x0C", "\\0": r"\x00", "\\/": "/",
+    "\\<": "<", "\\>": ">",  # elsewhere these are the ends of words
 }  # fmt: skip
 _CLASS_ESCAPES = {"\\d": "0-9", "\\w": "a-zA-Z0-9_", "\\s": _SPACES, "\\b": r"\x08", "[": r"\[", "&": r"\&", "~": r"\~"}
 

@@ -23,10 +23,11 @@ class NormalSchema(dict[str, Any]):
     """A schema in normal form. `path` is where the original schema is, `sources` the paths of every keyword it was made from.
 
     `implied` are keywords that nobody wrote but everybody means: an object that lists its properties has no others, a value with
-    a `pattern` is a string. `unenforced` are keywords of the original schema that the normal form leaves out.
+    a `pattern` is a string. `unenforced` are keywords of the original schema that the normal form leaves out. `plain_integers`:
+    1.0 is no integer, as in drafts 3 and 4.
     """
 
-    __slots__ = ("implied", "path", "sources", "unenforced")
+    __slots__ = ("implied", "path", "plain_integers", "sources", "unenforced")
 
     def __init__(self, schema: Mapping[str, Any], path: str) -> None:
         super().__init__(schema)
@@ -34,6 +35,7 @@ class NormalSchema(dict[str, Any]):
         self.sources: Mapping[str, Sequence[str]] = {}
         self.implied: frozenset[str] = frozenset()
         self.unenforced: UnenforcedKeywords = []
+        self.plain_integers = False
 
     @property
     def types(self) -> frozenset[str]:
@@ -195,6 +197,7 @@ def standalone(root: NormalSchema, schema: NormalSchema) -> NormalSchema:
     names = {item["$ref"].removeprefix("#/$defs/") for item in reachable(root, schema) if "$ref" in item}
     whole = NormalSchema({keyword: value for keyword, value in schema.items() if keyword != "$defs"}, schema.path)
     whole.sources, whole.implied, whole.unenforced = schema.sources, schema.implied, schema.unenforced
+    whole.plain_integers = schema.plain_integers
     if names:
         whole["$defs"] = {name: root["$defs"][name] for name in sorted(names)}
     return whole

@@ -41,7 +41,7 @@ from callsmith.grammar.schema.normal_form import (
     value_types,
     with_keyword,
 )
-from callsmith.grammar.schema.scalars import number_keywords, string_keywords
+from callsmith.grammar.schema.scalars import MAX_NUMBER, may_break_format, number_keywords, string_keywords
 from callsmith.grammar.schema.structures import ObjectKeywords, array_keywords
 
 SCALAR_TYPES = ("string", "integer", "number", "boolean", "null")
@@ -102,6 +102,7 @@ class _Normalizer:
         self.resources = sorted(resources, key=lambda resource: -len(resource[0]))  # the innermost first
         draft = re.search(r"draft-0([3-7])", str(root.get("$schema")))
         self.is_old_draft, self.asserts_content = draft is not None, draft is not None and draft[1] in "67"
+        self.plain_integers = not with_implied and draft is not None and draft[1] in "34"
         self.unenforced: UnenforcedKeywords = []  # beside what is listed at the schema itself
         self._count = 0
         self._documents: dict[int, tuple[Any, Schema]] = {}  # by the id of the schema, which is stored so that it stays its own
@@ -113,7 +114,7 @@ class _Normalizer:
             raise UnsupportedSchema(parts[0].path, "", "too large: its references and alternatives multiply")
         if len(parts) == 1 and _is_single_type(parts[0].raw):
             normal = NormalSchema({"type": parts[0].raw["type"]}, parts[0].path)
-            normal.sources = {"type": [normal.path]}
+            normal.sources, normal.plain_integers = {"type": [normal.path]}, self.plain_integers
             return normal
         flat = self._flatten(parts)
         if isinstance(flat, Unsatisfiable):
@@ -199,6 +200,8 @@ class _Normalizer:
         if valid:
             normal = NormalSchema({"enum": valid}, listing.path)
             normal.sources = keyword_paths(parts)
+            wholes = [value for value in valid if self.plain_integers and type(value) is int]
+            normal.plain_integers = not all(abs(value) <= MAX_NUMBER and fits(float(value)) for value in wholes for fits in tests)
             return normal
         beside = sorted({*chain.from_iterable(part.raw for part in parts)} - {keyword})
         why = f"none of its values fits what is said beside it ({', '.join(beside)})" if first else "it lists no value"
@@ -211,6 +214,8 @@ class _Normalizer:
             return None
         if beside.keys() == {"type"}:
             types = _named_types(part)
+            if self.plain_integers and types >= {"integer"} and "number" not in types:
+                return lambda value: type(value) is not float and bool(common_types(value_types(value), types))
             return lambda value: bool(common_types(value_types(value), types))
         return lambda value: self.is_valid(beside, value, [(part.path, keyword) for keyword in beside])
 
@@ -224,7 +229,10 @@ class _Normalizer:
             document["properties"] = {**document.get("properties", {}), VALUE_NAME: schema}
             self._documents[id(schema)] = schema, document
         try:
-            return not validate(self._documents[id(schema)][1], {VALUE_NAME: value})
+            is_valid = not validate(self._documents[id(schema)][1], {VALUE_NAME: value})
+            if is_valid and not self.with_implied and may_break_format(schema, value):
+                self.unenforced += [item for item in keywords if item[1] == "format"] or keywords
+            return is_valid
         except UnsupportedSchema:  # it has a reference that is relative to its own place
             self.unenforced += keywords
             return True
@@ -308,6 +316,7 @@ class _Normalizer:
         normal = NormalSchema(type_keyword, parts[0].path)
         normal |= keywords
         normal.sources, normal.unenforced = keyword_paths(parts), list(dict.fromkeys(unenforced))
+        normal.plain_integers = self.plain_integers
         open_objects = (
             "additionalProperties" in keywords and not {"additionalProperties", "unevaluatedProperties"} & normal.sources.keys()
         )

@@ -2,10 +2,12 @@
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 from itertools import chain
 from typing import Any, cast
 
 from callsmith.core.schema import pointer
+from callsmith.grammar.patterns.automaton import Follower, TooLarge
 from callsmith.grammar.patterns.portable import to_portable
 from callsmith.grammar.patterns.regex import UnsupportedRegex, match_whole_text, parse
 from callsmith.grammar.schema.normal_form import (
@@ -69,10 +71,15 @@ def _item_part(part: SchemaPart, at: int | None, parts: list[SchemaPart], sees_a
     keyword = "additionalItems" if is_old_draft else "items"
     if keyword in part.raw:
         return SchemaPart(part.raw[keyword], f"{part.path}/{keyword}")
-    if sees_all and part is parts[0] and "unevaluatedItems" in part.raw and not any("items" in part.raw for part in parts):
+    if sees_all and part is parts[0] and "unevaluatedItems" in part.raw and not any(map(_has_rest, parts)):
         declared = at is not None and any(at < len(_prefix_schemas(part)) for part in parts)
         return None if declared else SchemaPart(part.raw["unevaluatedItems"], f"{part.path}/unevaluatedItems")
     return None
+
+
+def _has_rest(part: SchemaPart) -> bool:
+    """Whether a part has a schema for the items after the first ones."""
+    return ("additionalItems" if isinstance(part.raw.get("items"), list) else "items") in part.raw
 
 
 def _unenforced_of_items(parts: list[SchemaPart], most: int | None, sees_all: bool) -> UnenforcedKeywords:
@@ -91,6 +98,7 @@ def _unenforced_of_items(parts: list[SchemaPart], most: int | None, sees_all: bo
 
 # In any order, a grammar has 64 bits for each object to remember what was written: so many properties, and how many others.
 TRACKED, COUNTED = 56, 255
+_STEPS = 1 << 20  # on the way through a name
 
 
 class ObjectKeywords:
@@ -194,10 +202,14 @@ class ObjectKeywords:
         closing = with_keyword(self.parts, "additionalProperties")
         forbidden: list[tuple[str, str | None]] = []
         for part in self.parts:
-            others = [_below(item, "additionalProperties") for item in closing if item is not part]
+            others = [item for item in closing if item is not part]
+            beside = [pattern for item in others for pattern in item.mapping_at("patternProperties")]
+            additional = [_below(item, "additionalProperties") for item in others]
             for pattern in part.mapping_at("patternProperties"):
-                pattern_schema = self.normalizer.combine(_below(part, "patternProperties", pattern), *others)
+                pattern_schema = self.normalizer.combine(_below(part, "patternProperties", pattern), *additional)
                 regex = to_portable(pattern)
+                if not all(regex and _are_disjoint_patterns(regex, to_portable(other) or "") for other in beside):
+                    regex, pattern_schema = None, NormalSchema({}, self.path)  # the other may speak of such a name, too
                 is_apart = regex is not None and all(_are_disjoint_patterns(regex, other) for other in self.patterns)
                 if isinstance(pattern_schema, Unsatisfiable):
                     forbidden.append((part.path, regex))
@@ -289,10 +301,22 @@ def _below(part: SchemaPart, keyword: str, name: str | None = None) -> SchemaPar
 
 
 def _matches(pattern: str, name: str) -> bool:
+    """Whether a pattern is found in a name; a pattern that cannot be read is not, and is listed as unenforced."""
+    regex = to_portable(pattern)
     try:
-        return re.search(pattern, name) is not None
-    except re.error:
+        follower = None if regex is None else _follower(regex)
+        return re.search(pattern, name) is not None if follower is None else follower.follow(name, _STEPS) is None
+    except (re.error, TooLarge):
         return False
+
+
+@lru_cache(maxsize=256)
+def _follower(regex: str) -> Follower | None:
+    """What finds a pattern in whole names; None for one that is not supported."""
+    try:
+        return Follower(match_whole_text(parse(regex)))
+    except UnsupportedRegex:
+        return None
 
 
 def _is_supported(pattern: str) -> bool:

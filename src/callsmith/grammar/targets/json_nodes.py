@@ -36,7 +36,14 @@ from callsmith.grammar.rules import Rules, automaton_rules
 from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS
 from callsmith.grammar.schema.normal_form import NormalSchema, collect_unenforced, resolve
 from callsmith.grammar.schema.normalize import normalize
-from callsmith.grammar.targets.json_text import Bound, json_characters, multiples_of, number_in, number_literal, quoted_literal
+from callsmith.grammar.targets.json_text import (
+    bound_of,
+    json_characters,
+    multiples_of,
+    number_in,
+    number_literal,
+    quoted_literal,
+)
 from callsmith.grammar.values import NOTHING, item_nodes
 
 ANY_ORDER = 4  # up to so many properties may come in any order: with each of them the number of rules doubles
@@ -108,7 +115,7 @@ class _Compiler:
                 return self._object(schema)
 
     def _number(self, schema: NormalSchema, *, is_whole: bool) -> Node:
-        low, high = _bound(schema, "minimum", "exclusiveMinimum"), _bound(schema, "maximum", "exclusiveMaximum")
+        low, high = bound_of(schema, "minimum", "exclusiveMinimum"), bound_of(schema, "maximum", "exclusiveMaximum")
         try:
             pattern = number_in(low, high, whole=is_whole)
         except TooLarge:  # bounds of hundreds of digits
@@ -231,11 +238,6 @@ class _Compiler:
 def _one_of(ways: Iterable[Node]) -> Node:
     distinct = tuple(dict.fromkeys(ways))
     return distinct[0] if len(distinct) == 1 else Alt(distinct)
-
-
-def _bound(schema: NormalSchema, plain: str, strict: str) -> Bound | None:
-    value: Any = schema.get(plain, schema.get(strict))
-    return None if value is None else Bound(Decimal(repr(value or 0)), open=strict in schema)  # -0.0 is 0
 
 
 def _text(text: str) -> Node:

@@ -8,10 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from decimal import Decimal
 from functools import lru_cache
+from typing import Any
 
 from callsmith.grammar.patterns.automaton import Automaton, to_automaton
 from callsmith.grammar.patterns.character_sets import ALL, Ranges, chars, complement, intersection
 from callsmith.grammar.patterns.regex import Cat, CharSet, Or, Regex, literal, parse, unparse
+from callsmith.grammar.schema.normal_form import NormalSchema
 
 _RAW = complement(((0, 0x1F), (0x22, 0x22), (0x5C, 0x5C), (0xD800, 0xDFFF)))
 _CONTROLS = ((0, 0x1F),)
@@ -101,15 +103,26 @@ class Bound:
     open: bool = False
 
 
+def bound_of(schema: NormalSchema, plain: str, strict: str) -> Bound | None:
+    """The bound that a schema in normal form has by one of these two keywords."""
+    value: Any = schema.get(plain, schema.get(strict))
+    return None if value is None else Bound(Decimal(repr(value or 0)), open=strict in schema)  # -0.0 is 0
+
+
 def number_in(low: Bound | None, high: Bound | None, *, whole: bool) -> Regex | Automaton:
     """The numbers within these bounds. An exponent is allowed only where the bounds just decide on the sign."""
     if low is None and high is None:
         return parse(INTEGER if whole else NUMBER)
     if not whole and all(bound is None or bound.value == 0 for bound in (low, high)) and (low is None or high is None):
         return parse(_write_signed(low, high))
-    sides = [to_automaton(parse(_at_least(bound, whole=whole))) for bound in (low,) if bound]
-    sides += [to_automaton(parse(_at_most(bound, whole=whole))) for bound in (high,) if bound]
+    sides = [to_automaton(parse(side)) for side in bound_expressions(low, high, whole=whole)]
     return sides[0] if len(sides) == 1 else sides[0] & sides[1]
+
+
+def bound_expressions(low: Bound | None, high: Bound | None, *, whole: bool) -> list[str]:
+    """An expression for each bound, of the numbers on its right side, without an exponent."""
+    sides = [_at_least(low, whole=whole)] if low else []
+    return [*sides, _at_most(high, whole=whole)] if high else sides
 
 
 def _write_signed(low: Bound | None, high: Bound | None) -> str:
@@ -184,6 +197,19 @@ def _below(bound: Bound, *, whole: bool) -> str:
         if not bound.open:
             ways.append(rf"{before}\.{behind}0*" if behind else rf"{before}(\.0+)?")
     return "|".join(ways)
+
+
+def multiples_below_one(step: Decimal) -> str | None:
+    """An expression of the multiples of a step of which 1 is one: any integer, with certain fractions. None for other steps."""
+    _, digits, exponent = step.normalize().as_tuple()
+    if step >= 1 or 1 % step != 0:
+        return None
+    if digits == (1,):
+        return rf"{INTEGER}(\.[0-9]{{1,{-int(exponent)}}}0*)?"
+    if step * _MOST_STEPS < 1:
+        return None
+    fractions = [_parts(step * count)[1] for count in range(1, int(1 / step))]
+    return rf"{INTEGER}(\.(0+|({'|'.join(fractions)})0*))?"
 
 
 def multiples_of(step: Decimal, *, whole: bool) -> Automaton | None:

@@ -7,6 +7,7 @@ each declared property has one: so any order takes a rule for each property, and
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from typing import Any, Final, Protocol, cast
 
 from callsmith.grammar.nodes import Alt, JsonValue, Lit, Node, Pattern, Ref, Seq
@@ -15,7 +16,15 @@ from callsmith.grammar.patterns.regex import Cat, CharSet, Or, Regex, Repeat, li
 from callsmith.grammar.schema.keywords import NUMBER_KEYWORDS, STRING_KEYWORDS
 from callsmith.grammar.schema.normal_form import NormalSchema, resolve
 from callsmith.grammar.schema.structures import TRACKED
-from callsmith.grammar.targets.json_text import json_characters, number_literal, quoted_literal
+from callsmith.grammar.targets.json_text import (
+    INTEGER,
+    bound_expressions,
+    bound_of,
+    json_characters,
+    multiples_below_one,
+    number_literal,
+    quoted_literal,
+)
 from callsmith.grammar.values import item_nodes
 
 SELF: Final = "\0"  # in the body of a rule: its name
@@ -64,7 +73,7 @@ class AsWritten:
         if "anyOf" in schema:
             return _one_of([self.node(way) for way in schema["anyOf"]])
         if "enum" in schema:
-            return self._one_of_values(schema["enum"])
+            return self._one_of_values(schema["enum"], plain=schema.plain_integers)
         if not schema.keys() - {"$defs"}:
             return self._any_value()
         return _one_of([self._compile_type(schema, kind) for kind in sorted(schema.distinct_types)])
@@ -73,11 +82,8 @@ class AsWritten:
         match kind:
             case "string":
                 return self._leaf(schema, kind, (*STRING_KEYWORDS, "allOf")) or _STRING
-            case "integer":
-                held = self._leaf(schema, kind, NUMBER_KEYWORDS)
-                return Seq((held, _ZEROS)) if held else Pattern(_INTEGER)
-            case "number":
-                return self._leaf(schema, kind, NUMBER_KEYWORDS) or Pattern(_NUMBER)
+            case "integer" | "number":
+                return self._number(schema, is_whole=kind == "integer")
             case "boolean":
                 return Pattern("true|false")
             case "null":
@@ -86,6 +92,25 @@ class AsWritten:
                 return Seq((Lit("["), item_nodes(schema, self.node, self.style.item_separator), Lit("]")))
             case _:
                 return self._object(schema)
+
+    def _number(self, schema: NormalSchema, *, is_whole: bool) -> Node:
+        if not any(keyword in schema for keyword in NUMBER_KEYWORDS):
+            return Pattern((INTEGER if schema.plain_integers else _INTEGER) if is_whole else _NUMBER)
+        step = Decimal(repr(schema["multipleOf"])) if "multipleOf" in schema else None
+        is_integral = is_whole or (step is not None and step % 1 == 0)
+        held = self._bounded(schema, step, is_integral)
+        return Seq((held, _ZEROS)) if is_integral and not (is_whole and schema.plain_integers) else held
+
+    def _bounded(self, schema: NormalSchema, step: Decimal | None, is_integral: bool) -> Node:
+        low, high = bound_of(schema, "minimum", "exclusiveMinimum"), bound_of(schema, "maximum", "exclusiveMaximum")
+        expressions = bound_expressions(low, high, whole=is_integral)
+        if step is not None:
+            multiples = INTEGER if is_integral and 1 % step == 0 else multiples_below_one(step)
+            if multiples is None:  # only llguidance finds those in one expression
+                return cast(Node, self._leaf(schema, "integer" if is_integral else "number", NUMBER_KEYWORDS))
+            expressions.append(multiples)
+        body = " & ".join(self.emitter.node(Pattern(expression)) for expression in expressions)
+        return Ref(self.emitter.add_rule(f": {body}", terminal=True))
 
     def _leaf(self, schema: NormalSchema, kind: str, keywords: Sequence[str]) -> Node | None:
         """A string or number with restrictions, which llguidance makes of them; None if there are none."""
@@ -105,10 +130,10 @@ class AsWritten:
 
     # --- listed values ----------------------------------------------------------------------------------------------------
 
-    def _one_of_values(self, values: Sequence[Any]) -> Node:
-        """One of these values; texts and numbers are one expression, however many there are."""
+    def _one_of_values(self, values: Sequence[Any], *, plain: bool = False) -> Node:
+        """One of these values; texts and numbers are one expression. `plain`: no integer is written with a fraction."""
         structures = cast(list[list[Any] | dict[str, Any]], [value for value in values if isinstance(value, list | dict)])
-        scalars = [_scalar(value) for value in values if not isinstance(value, list | dict)]
+        scalars = [_scalar(value, plain=plain) for value in values if not isinstance(value, list | dict)]
         ways: list[Node] = [Pattern(_expression(Or(tuple(scalars))))] if scalars else []
         return _one_of([*ways, *map(self._structure, structures)])
 
@@ -199,14 +224,14 @@ def _one_of(ways: Sequence[Node]) -> Node:
     return ways[0] if len(ways) == 1 else Alt(tuple(ways))
 
 
-def _scalar(value: Any) -> Regex:
+def _scalar(value: Any, *, plain: bool) -> Regex:
     match value:
         case str():
             return quoted_literal(value)
         case bool() | None:
             return literal(json.dumps(value))
         case _:
-            return number_literal(value, whole=False)
+            return number_literal(value, whole=plain and isinstance(value, int))
 
 
 def _key_characters(ranges: Ranges) -> Regex:
