@@ -3,6 +3,7 @@
 import asyncio
 import json
 import random
+import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -17,7 +18,8 @@ from tests.attack.soak.ledger import TOKEN, Ledger, new_token
 from tests.attack.soak.upstream import LIES, SLOW_LIES
 
 PAUSE = 0.25  # seconds between two requests of a client: enough is left of the machine for other work
-_LATER = (429, 503, 529)
+_APPROVAL = re.compile(r"confirm_[0-9a-f]{24}")
+_LATER = (429, 503, 504, 529)
 _LOST = (httpx2.HTTPError, OSError, EOFError, ConnectionClosed)
 _PATIENCE = 90.0  # seconds until something that was acknowledged has come to its end, whatever is hit meanwhile
 
@@ -145,11 +147,10 @@ class Client:
 
     async def _asked(self, tool: str, **more: Any) -> tuple[str, str]:
         token = new_token()
-        _, body = await self.ask(self._api(), f"do {tool} {json.dumps({'reference': token, **more})}")
-        if not (approvals := body.get("callsmith", {}).get("approvals")):
-            raise Unanswered("nobody was asked")
-        self.ledger.asked.add(token)
-        return token, approvals[0]["id"]
+        text, _ = await self.ask(self._api(), f"do {tool} {json.dumps({'reference': token, **more})}")
+        if not (ids := _APPROVAL.findall(text)):
+            raise Unanswered(f"nobody was asked: {TOKEN.sub('…', text)[:70]}")
+        return token, ids[0]
 
     async def _decide(self, id: str, **decision: Any) -> Any:
         """Decide, and find out what came of it, however often the server is away."""

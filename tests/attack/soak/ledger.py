@@ -31,7 +31,6 @@ class Ledger:
     lost: list[str] = field(default_factory=list[str])
     wrong: list[str] = field(default_factory=list[str])
     # Calls with side effects
-    asked: set[str] = field(default_factory=set[str])
     approved: set[str] = field(default_factory=set[str])  # and told that it was done
     interrupted: set[str] = field(default_factory=set[str])  # and told that it may or may not have been done
     doubtful: dict[str, str] = field(default_factory=dict[str, str])  # approved, and nothing is known yet; with their approvals

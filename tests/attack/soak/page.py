@@ -140,7 +140,6 @@ class Visitor:
         if not await place.count():
             await self._ended(turn)
             raise Failed("no question")
-        self._ledger.asked.add(token)
         if button == "Allow":
             self._ledger.doubtful[token] = ""
         await place.click()

@@ -70,7 +70,7 @@ class Liar:
             else:
                 await self._answer(body["messages"], writer)
             await writer.drain()
-        except (ConnectionError, asyncio.IncompleteReadError):
+        except (ConnectionError, asyncio.IncompleteReadError, asyncio.CancelledError):  # at the end of the soak it still hangs
             pass
         finally:
             self._writers.discard(writer)
