@@ -31,30 +31,37 @@ class World:
     database: Database | None = None
     ledger: Ledger = field(default_factory=Ledger)
 
-
-async def soak(seconds: float, *, faults: str = "", clients: int = CLIENTS, small: bool = False) -> list[World]:
-    """Run it. `faults` are those of the server itself, for whoever wants to see that they are found; `small`: with SQLite alone
-    and without the page."""
-    with tempfile.TemporaryDirectory() as folder:
-        async with _worlds(Path(folder), faults, small) as worlds:
-            await asyncio.gather(*(world.server.ready() for world in worlds))
-            await _run(worlds, seconds, clients, small)
-            for world in worlds:
-                await world.server.ready()
-                await settle(world.server.url, world.ledger)
-                world.ledger.check_calls(world.server.folder)
-            return worlds
+    async def settle(self) -> None:
+        """Hold what was promised against what is there now."""
+        await self.server.ready()
+        await settle(self.server.url, self.ledger)
+        self.ledger.check_calls(self.server.folder)
 
 
-async def _run(worlds: list[World], seconds: float, clients: int, small: bool) -> None:
+async def soak(seconds: float) -> list[World]:
+    """Run it with every store that is installed."""
+    async with AsyncExitStack() as stack:
+        worlds = [await stack.enter_async_context(open_world())]
+        if reason := why_not():
+            print(f"without PostgreSQL: {reason}")
+        else:
+            database = stack.enter_context(running_database())
+            worlds.append(await stack.enter_async_context(open_world("PostgreSQL", database)))
+        await _run(worlds, seconds)
+        for world in worlds:
+            await world.settle()
+        return worlds
+
+
+async def _run(worlds: list[World], seconds: float) -> None:
     until = time.monotonic() + seconds
     work: list[Coroutine[Any, Any, None]] = []
-    for number in range(clients):
+    for number in range(CLIENTS):
         world = worlds[number % len(worlds)]
         work.append(Client(world.server.url, world.ledger, until, number).run())
     async with AsyncExitStack() as stack:
-        if small or (reason := page.why_not()):
-            print(f"without the page: {'not asked for' if small else reason}")
+        if reason := page.why_not():
+            print(f"without the page: {reason}")
         else:
             for world in worlds:
                 work.append((await stack.enter_async_context(page.visiting(world.server, world.ledger, until))).run())
@@ -66,20 +73,16 @@ async def _run(worlds: list[World], seconds: float, clients: int, small: bool) -
 
 
 @asynccontextmanager
-async def _worlds(folder: Path, faults: str, small: bool) -> AsyncIterator[list[World]]:
-    """The servers: with a SQLite file and, where it is installed, with PostgreSQL."""
-    async with AsyncExitStack() as stack:
-        stores: dict[str, Database | None] = {"SQLite": None}
-        if small or (reason := why_not()):
-            print(f"without PostgreSQL: {'not asked for' if small else reason}")
-        else:
-            stores["PostgreSQL"] = stack.enter_context(running_database())
-        worlds: list[World] = []
-        for name, database in stores.items():
-            own = folder / name
-            (own / "store").mkdir(parents=True)
-            liar = await stack.enter_async_context(lying())
-            server = Server(own, database.url if database else str(own / "store" / "store.db"), liar.url, faults)
-            stack.callback(server.kill)
-            worlds.append(World(name, server, liar, database))
-        yield worlds
+async def open_world(name: str = "SQLite", database: Database | None = None, faults: str = "") -> AsyncIterator[World]:
+    """A server that is ready, with a SQLite file or a database. `faults` are its own, for whoever wants to see that they are
+    found."""
+    with tempfile.TemporaryDirectory() as folder:
+        store = Path(folder) / "store"
+        store.mkdir()
+        async with lying() as liar:
+            server = Server(Path(folder), database.url if database else str(store / "store.db"), liar.url, faults)
+            try:
+                await server.ready()
+                yield World(name, server, liar, database)
+            finally:
+                server.kill()
