@@ -44,7 +44,8 @@ class Faults:
     async def _do(self, kind: str) -> None:
         if kind == "server killed" and self._left() < self._seconds / 2:
             return
-        self._server.trouble = time.monotonic() + 60  # for as long as it lasts
+        if kind in ("server killed", "store"):
+            self._server.trouble = time.monotonic() + 60  # for as long as it lasts
         if kind == "server killed":
             await self._server.restart()
         elif kind == "upstream gone":
@@ -54,11 +55,11 @@ class Faults:
         elif kind == "store":
             kind, fault = next(self._stores)
             await fault()
+            self._server.trouble = time.monotonic()
         else:
             for pid in self._server.children():
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
-        self._server.trouble = time.monotonic()
         self._ledger.faults[kind] += 1
 
     def _left(self) -> float:

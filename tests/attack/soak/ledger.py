@@ -40,6 +40,7 @@ class Ledger:
     background: dict[str, str] = field(default_factory=dict[str, str])
     conversations: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
     ran_twice: int = 0
+    raised: Counter[str] = field(default_factory=Counter[str])  # in the log of the server
 
     def own(self, token: str, text: str) -> None:
         """Only this client's words may stand in the text, and they do."""

@@ -13,8 +13,9 @@ from tests.attack.soak.server import Server
 from tests.browser.pages import CHROMIUM, DESK, DRIVER, browser, say
 
 PAUSE = 1.0
-_PATIENCE = 30_000  # milliseconds until an answer has to be there
-_CALM = 60.0  # seconds after a fault in which the page may still be busy with it
+_PATIENCE = 30_000  # milliseconds until something has to be shown
+_LONGEST = 120_000  # until an answer has come to its end, whatever is done to the server meanwhile
+_CALM = 30.0  # seconds after something was done to the server in which the page may be busy with it
 _TURNS = 12  # of a conversation, before another one begins
 
 
@@ -172,7 +173,11 @@ class Visitor:
     async def _ended(self, turn: Any) -> None:
         """Wait for the end of a turn."""
         end = turn.locator(".summary").or_(turn.locator(".notice.failed")).or_(self._page.locator("#problem .notice"))
-        await end.first.wait_for(timeout=_PATIENCE)
+        try:
+            await end.first.wait_for(timeout=_LONGEST)
+        except Exception:
+            self._ledger.wrong.append(f"the page: no end of {(await turn.inner_text())[-300:]!r}")
+            raise Failed("no end") from None
         if await (failed := turn.locator(".notice.failed").or_(self._page.locator("#problem .notice"))).count():
             raise Failed(await failed.first.inner_text())
 

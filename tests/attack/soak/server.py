@@ -6,6 +6,7 @@ import resource
 import subprocess
 import sys
 import time
+from collections import Counter
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -16,7 +17,7 @@ from tests.serving import free_port
 
 ROOT = Path(__file__).parents[3]
 _EVERY = 5.0  # seconds between two looks
-_WARM = 60.0  # seconds after which a server has loaded what it loads once
+_WARM = 300.0  # seconds after which a server has loaded what it loads once
 
 
 @dataclass(slots=True)
@@ -86,6 +87,11 @@ class Server:
     def children(self) -> list[int]:
         path = Path(f"/proc/{self.process.pid}/task/{self.process.pid}/children")
         return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+    def raised(self) -> Counter[str]:
+        """What its log has of exceptions that nobody has handled: their last lines."""
+        blocks = (self.folder / "log").read_text(errors="replace").split("Traceback (most recent call last)")[1:]
+        return Counter(next((line for line in block.splitlines()[1:] if line and line[0] != " "), "")[:150] for block in blocks)
 
     def limit_files(self, size: int) -> None:
         """Let it write no file beyond so many bytes, as on a disk that is full; -1: any again."""

@@ -79,9 +79,7 @@ async def _decide(client: httpx2.AsyncClient, approval: Any) -> Any:
 async def _get(client: httpx2.AsyncClient, path: str) -> Any:
     for _ in range(20):
         answer = await client.get(path)
-        if answer.status_code == 200:
-            return answer.json()
-        if answer.status_code == 404:
-            return None
+        if answer.status_code in (200, 404):
+            return answer.json() if answer.status_code == 200 else None
         await asyncio.sleep(0.5)
-    raise RuntimeError(f"{path}: {answer.status_code} {answer.text[:200]}")
+    raise RuntimeError(f"{path} cannot be looked up")

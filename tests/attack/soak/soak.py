@@ -36,6 +36,7 @@ class World:
         await self.server.ready()
         await settle(self.server.url, self.ledger)
         self.ledger.check_calls(self.server.folder)
+        self.ledger.raised = self.server.raised()
 
 
 async def soak(seconds: float) -> list[World]:
@@ -66,10 +67,20 @@ async def _run(worlds: list[World], seconds: float) -> None:
             for world in worlds:
                 work.append((await stack.enter_async_context(page.visiting(world.server, world.ledger, until))).run())
         watching = [asyncio.create_task(world.server.watch()) for world in worlds]
+        watching.append(asyncio.create_task(_tell(worlds)))
         faults = (Faults(world.server, world.ledger, world.liar, world.database, seconds) for world in worlds)
         await asyncio.gather(*work, *(each.run() for each in faults))
     for task in watching:
         task.cancel()
+
+
+async def _tell(worlds: list[World]) -> None:
+    """Say now and then how it goes."""
+    began = time.monotonic()
+    while True:
+        await asyncio.sleep(300)
+        states = (f"{world.name} {world.ledger.done.total()} done, {len(world.ledger.wrong)} wrong" for world in worlds)
+        print(f"{(time.monotonic() - began) / 60:.0f} min: {'; '.join(states)}", flush=True)
 
 
 @asynccontextmanager

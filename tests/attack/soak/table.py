@@ -1,5 +1,6 @@
 """The figures of a soak as a table."""
 
+import os
 from collections import Counter
 from collections.abc import Callable
 
@@ -11,7 +12,8 @@ from tests.attack.ticking import Latencies
 
 def show(worlds: list[World], seconds: float) -> None:
     """Print a table, and below it what is too long for one."""
-    print(f"\n{seconds:g} s\n\n| | {' | '.join(world.name for world in worlds)} |\n|---|{'---|' * len(worlds)}")
+    print(f"\n{seconds:g} s, load of the machine {os.getloadavg()[2]:.0f} on {os.cpu_count()} cores\n")
+    print(f"| | {' | '.join(world.name for world in worlds)} |\n|---|{'---|' * len(worlds)}")
     for name, read in _ROWS.items():
         print(f"| {name} | {' | '.join(read(world) for world in worlds)} |")
     for world in worlds:
@@ -19,6 +21,7 @@ def show(worlds: list[World], seconds: float) -> None:
         print(f"\n{world.name}\n  done: {_list(ledger.done)}\n  to be tried again: {_list(ledger.retried, 25)}")
         print(f"  faults: {_list(ledger.faults)}\n  ends: {_list(ledger.ends)}")
         print(f"  memory of the last process, MB: {[round(size) for _, size in _thinned(world.server.lives[-1].memory)]}")
+        print(f"  exceptions in the log: {_list(ledger.raised)}")
         print(f"  lost: {len(ledger.lost)} {ledger.lost[:10]}\n  wrong: {len(ledger.wrong)}")
         for wrong in ledger.wrong[:20]:
             print(f"    {wrong}")
