@@ -18,37 +18,8 @@ import httpx2
 
 from tests.serving import killed_program
 
-# The beginning of a program whose loop says how late it was: `late`, in seconds, one entry a tick. The time in which its thread
-# waited for a processor that others used does not count: that is the machine's load, not what the program did.
-TICKING = """
-import asyncio, time
-
-TICK = 0.005
-late = []
-
-
-def clock():
-    try:
-        with open("/proc/thread-self/schedstat") as file:
-            waited = int(file.read().split()[1]) / 1e9
-    except OSError:  # not on Linux
-        waited = 0.0
-    return time.perf_counter() - waited
-
-
-async def ticking():
-    before = clock()
-    while True:
-        await asyncio.sleep(TICK)
-        now = clock()
-        late.append(max(0.0, now - before - TICK))
-        before = now
-
-"""
-_PROGRAM = (
-    TICKING
-    + """
-import json, sys
+_PROGRAM = """
+import asyncio, json, sys
 
 import uvicorn
 from starlette.responses import JSONResponse
@@ -58,6 +29,7 @@ from callsmith import open_model
 from callsmith.server.app import create_app
 from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.settings_sources import SettingsSource, merge_settings
+from tests.attack.ticking import late, ticking
 from tests.fakes import Letters
 from tests.server.routes.bus.calling import scripted_bus
 
@@ -81,7 +53,6 @@ async def main():
 
 asyncio.run(main())
 """
-)
 
 
 @dataclass(frozen=True, slots=True)

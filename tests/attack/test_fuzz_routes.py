@@ -13,15 +13,12 @@ from urllib.parse import urlsplit
 import httpx2
 
 from tests.attack.fuzzing import Fuzzer, send
-from tests.attack.loop_latency import TICKING
 from tests.serving import killed_program
 
 CONNECTIONS = 8
 MOST_GROWTH = 64 * 1024 * 1024  # bytes of memory between the first fifth of the requests and the end
-PROGRAM = (
-    TICKING
-    + r"""
-import resource, sys
+PROGRAM = r"""
+import asyncio, resource, sys
 
 import uvicorn
 from starlette.responses import JSONResponse
@@ -30,6 +27,7 @@ from starlette.routing import Route
 from callsmith import Functions, open_model, tool
 from callsmith.server.app import create_app
 from callsmith.server.settings import Settings
+from tests.attack.ticking import late, ticking
 
 
 @tool
@@ -58,7 +56,6 @@ async def main():
 
 asyncio.run(main())
 """
-)
 CALL = "<tool_call>\n<name>{}</name>\n<arguments>{}</arguments>\n</tool_call>"
 REPLIES = [
     "Hello there.",

@@ -162,6 +162,28 @@ async def test_statements_that_hang_fail_in_time_and_leave_nothing_behind_in_the
         await all_there(asking, ids)
 
 
+REASONS = {"locked": "it did not answer in time", "hung": "it did not answer in time", "cut off": "terminating connection"}
+
+
+@pytest.mark.parametrize("how", REASONS)
+async def test_the_log_says_why_it_is_unreachable_and_not_what_the_driver_makes_of_it(
+    own: Database, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, how: str
+):
+    monkeypatch.setattr(database, "WORK_SECONDS", 1.0)
+    with closing(PostgresStore(own.url)) as store:
+        await store.put(Document("a", "1", "before"))
+        with own.hung() if how == "hung" else locked(own):
+            writing = [asyncio.create_task(store.put(Document("a", str(number), "later"))) for number in range(4)]
+            await asyncio.sleep(0.3)
+            if how == "cut off":
+                await asyncio.to_thread(own.sql, f"SELECT pg_terminate_backend(pid) {OURS}")
+            outcomes: list[Any] = await asyncio.gather(*writing, return_exceptions=True)
+    assert {type(outcome).__name__ for outcome in outcomes} == {"StoreUnavailable"}
+    told = [record.getMessage() for record in caplog.records] + [outcome.hint for outcome in outcomes]
+    assert len(told) == 5
+    assert [text for text in told if REASONS[how] not in text] == []
+
+
 async def test_a_write_that_was_refused_is_not_done_later(own: Database, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(database, "WORK_SECONDS", 1.0)
     with closing(PostgresStore(own.url)) as store:

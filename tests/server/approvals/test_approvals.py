@@ -10,9 +10,10 @@ import pytest
 from callsmith.core.errors import Unavailable
 from callsmith.core.events import Text
 from callsmith.core.ports import Context
-from callsmith.core.values import Call, Message
+from callsmith.core.values import Call, Message, Result
 from callsmith.server.app import create_app
-from callsmith.server.approvals.approvals import APPROVAL_CODEC
+from callsmith.server.approvals import approvals as module
+from callsmith.server.approvals.approvals import APPROVAL_CODEC, Approval, Approvals
 from callsmith.server.http.keys import new_key
 from callsmith.server.settings import Key, Settings
 from callsmith.server.store import Document
@@ -315,3 +316,41 @@ async def test_text_and_calls_before_the_pause_are_what_the_model_is_told_afterw
         (id,) = await asked(asking)
         await answer(asking, id, approve=True)
     assert model.asked[1].messages[1] == Message.assistant("I will pay.", calls=[PAY])
+
+
+async def test_tens_of_thousands_of_old_approvals_hold_nobody_up_and_are_read_by_nobody_who_looks_for_open_ones(
+    monkeypatch: pytest.MonkeyPatch,
+):
+    store = SqliteStore()
+    approvals = Approvals(store)
+    for number in range(2_000):
+        call = Call("pay", {"reference": str(number)}, f"c{number}")
+        done = Result(call.id, call.name, "paid") if number % 500 else None
+        await approvals.write(Approval(f"a{number:04}", "run", call, "", "", float(number), 2e9, result=done))
+    row = most = read = turns = seen = 0
+    own: Any = vars(module)["_read_approval"]
+
+    def count(document: Document) -> Approval:
+        nonlocal row, most, read, seen
+        row, seen, read = (row + 1 if turns == seen else 1), turns, read + 1
+        most = max(most, row)
+        return own(document)
+
+    async def other() -> None:
+        nonlocal turns
+        while True:
+            turns += 1
+            await asyncio.sleep(0)
+
+    monkeypatch.setattr(module, "_read_approval", count)
+    others = asyncio.create_task(other())
+    assert len(await approvals.all()) == read == 2_000
+    assert most <= 60
+    read = 0
+    await approvals.interrupt_abandoned()
+    app = create_app({"m": FakeModel()}, store=store)
+    async with http(app) as client:
+        pending = (await client.get("/v1/approvals?limit=100")).json()["data"]
+    others.cancel()
+    assert [item["id"] for item in pending] == ["a1500", "a1000", "a0500", "a0000"]
+    assert read == 8

@@ -17,6 +17,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.serialize import DocumentCodec, Saved, dump
 from callsmith.core.types.escaped_text import show_hidden
+from callsmith.core.types.tables import as_object
 from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired_result, interrupted_result
 from callsmith.server.store import Document, Stale, Store, caller_kind, leases, list_all
@@ -132,6 +133,7 @@ class Grant:
     tools: frozenset[str]
 
 
+_READ_IN_A_ROW = 50  # approvals, some milliseconds
 _OUTSIDE = frozenset({"id", "version"})  # the store has them beside the document
 APPROVAL_CODEC = DocumentCodec(Approval, outside=_OUTSIDE)
 PAUSED_RUN_CODEC = DocumentCodec(PausedRun, outside=_OUTSIDE)
@@ -150,9 +152,18 @@ class Approvals:
         documents = await self.store.get(self._kind(_APPROVAL), *ids)
         return {id: _read_approval(documents[id]) for id in ids if id in documents}
 
-    async def all(self) -> list[Approval]:
-        """All of them, the oldest first."""
-        approvals = map(_read_approval, await list_all(self.store, self._kind(_APPROVAL)))
+    async def all(self, *, only_open: bool = False) -> list[Approval]:
+        """All of them, the oldest first; or only those that nothing has come of yet.
+
+        There may be tens of thousands: others have their turn meanwhile, and of those that are not wanted nothing is read.
+        """
+        approvals = list[Approval]()
+        for document in await list_all(self.store, self._kind(_APPROVAL)):
+            if only_open and "result" in as_object(document.data):
+                continue
+            approvals.append(_read_approval(document))
+            if len(approvals) % _READ_IN_A_ROW == 0:
+                await asyncio.sleep(0)
         return sorted(approvals, key=lambda approval: approval.created)
 
     async def get_run(self, run: str) -> PausedRun | None:
@@ -191,7 +202,7 @@ class Approvals:
     async def drop_open(self, response: str) -> None:
         """Forget the approvals of a response that is not to go on, as far as nothing has begun of them: nobody can approve a call
         any more that was called off."""
-        approvals = (approval for approval in await self.all() if approval.response == response and approval.result is None)
+        approvals = (approval for approval in await self.all(only_open=True) if approval.response == response)
         await self.drop(*(approval.id for approval in approvals if approval.status in ("pending", "approved")))
 
     async def decide(self, approval: Approval, decision: Decision, by: str = "") -> Approval:
@@ -225,7 +236,7 @@ class Approvals:
 
     async def interrupt_abandoned(self) -> None:
         """Find out which calls were running in a server that was stopped."""
-        running = [approval for approval in await self.all() if approval.status == "running"]
+        running = [approval for approval in await self.all(only_open=True) if approval.status == "running"]
         for approval, is_over in zip(running, await asyncio.gather(*map(self.is_abandoned, running)), strict=True):
             if is_over:
                 with suppress(Stale):  # somebody has just found out

@@ -13,6 +13,7 @@ later one gets status 409, and under `approval` what was decided.
 """
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from typing import get_args
@@ -41,6 +42,7 @@ from callsmith.wire.schemas.own import DecisionFields
 
 PATH = "/v1/approvals"
 _STATUSES = (*get_args(Status), "all")
+_OPEN = ("pending", "approved", "running")  # nothing has come of these yet
 
 
 def routes(service: Service) -> list[Route]:
@@ -48,13 +50,14 @@ def routes(service: Service) -> list[Route]:
 
     async def list_approvals(request: Request) -> Response:
         wanted = read_choice(request, "status", "pending", _STATUSES)
-        views = [
-            _body(approval, subject)
-            for subject in visible_callers(service.settings.keys)
-            for approval in await service.answers.approvals(subject).all()
-        ]
-        views.sort(key=lambda view: view["created_at"])
-        return JsonResponse(paginate([view for view in views if wanted in (view["status"], "all")], request))
+        listed = list[tuple[Approval, str]]()
+        for subject in visible_callers(service.settings.keys):
+            approvals = await service.answers.approvals(subject).all(only_open=wanted in _OPEN)
+            listed += [(approval, subject) for approval in approvals if wanted in (approval.status_at(time.time()), "all")]
+        listed.sort(key=lambda item: int(item[0].created))
+        page = paginate([{"id": approval.id} for approval, _ in listed], request)
+        by_id = {approval.id: (approval, subject) for approval, subject in listed}
+        return JsonResponse({**page, "data": [_body(*by_id[item["id"]]) for item in page["data"]]})
 
     async def retrieve(request: Request) -> Response:
         approvals, approval = await _find(service, request.path_params["id"])

@@ -143,7 +143,8 @@ class Database:
             yield connection
         except (*self.failures, asyncio.CancelledError) as error:
             if not isinstance(error, self._conflicts):  # nobody knows what state it is in
-                connection.terminate()
+                with suppress(self.driver.InterfaceError):  # one that was lost is not ours any more
+                    connection.terminate()
             raise
         finally:
             await pool.release(connection)
@@ -169,7 +170,8 @@ class Database:
                 await self._prepare(connection)
                 self._is_prepared = True
 
-    def _unavailable(self, error: Exception) -> StoreUnavailable:
+    def _unavailable(self, failure: Exception) -> StoreUnavailable:
+        error = self._cause(failure)
         if isinstance(error, self.driver.UndefinedTableError):  # another database has taken its place
             self._is_prepared = False
         why = _reason(error)
@@ -177,6 +179,12 @@ class Database:
             self.is_unreachable = True
             _log.warning("the store is unreachable: %s", why)
         return StoreUnavailable("the store is unreachable", hint=f"{why}. {_HINT}" if self._may_pass(error) else why)
+
+    def _cause(self, error: BaseException) -> BaseException:
+        """What has gone wrong first: a driver that was interrupted goes on to complain about its own connection."""
+        while isinstance(error, (self.driver.InterfaceError, self.driver.InternalClientError)) and error.__context__ is not None:
+            error = error.__context__
+        return error
 
     def _may_pass(self, error: BaseException | None) -> bool:
         """Whether it is not that the database is there and refuses."""
@@ -202,7 +210,8 @@ async def _nothing(_: Any) -> None:
 
 
 def _reason(error: BaseException) -> str:
-    return "it did not answer in time" if isinstance(error, TimeoutError) else str(error) or type(error).__name__
+    is_late = isinstance(error, (TimeoutError, asyncio.CancelledError))
+    return "it did not answer in time" if is_late else str(error) or type(error).__name__
 
 
 def _driver() -> Any:
