@@ -27,6 +27,7 @@ from callsmith.engines.llama.threads import most_threads
 from callsmith.engines.llama_builds.locate import PINNED, VARIABLE
 from callsmith.engines.lru import LRU
 from callsmith.engines.split_gguf import choose_projector
+from callsmith.formats.prompt.prompt import NO_IMAGES
 
 _MOST_BYTES: Final = 16 << 20  # of an image's file
 _MOST_PIXELS: Final = 40_000_000  # of an image: 120 MB while it is read
@@ -255,8 +256,9 @@ def open_projector(
         return Projector(weights, Path(path).expanduser(), threads=threads), ""
     found = find_projector(model)
     if found is None:
-        return None, ""
+        return None, f"{NO_IMAGES}: it has no projector (mmproj-….gguf) beside it, nor by --projector"
     try:
         return Projector(weights, found, threads=threads), ""
     except CallsmithError as error:
-        return None, f"this model's images are not read: {error}"
+        hint = f" ({error.hint})" if isinstance(error, Unavailable) and error.hint else ""
+        return None, f"{NO_IMAGES}: {error}{hint}"
