@@ -117,7 +117,8 @@ def plan_first(names: Sequence[HubName], seconds: float) -> tuple[DownloadPlan |
         done.append(None)
 
     try:
-        _client(names[0])  # which is slow to import, for which the hub is not to blame
+        _client(names[0])  # which is slow to import, as the library is that knows the memory: the hub is not to blame
+        model_memory()
     except CallsmithError:
         return None, False
     asking = Thread(target=ask, daemon=True)  # a hub that hangs keeps nobody from ending
