@@ -52,8 +52,8 @@ def options_in(section: str, kind: type) -> Iterator[SettingOption]:
             yield SettingOption(f"{section}.{item.name}", hints[item.name], item.default, item.metadata["flag"])
 
 
-def _option(name: str, minimum: float | None, help: str) -> Any:
-    return field(default=None, metadata={"flag": Flag((name,), help, minimum)})
+def _option(name: str, minimum: float | None, help: str, *, is_file: bool = False) -> Any:
+    return field(default=None, metadata={"flag": Flag((name,), help, minimum, is_file=is_file, must_exist=is_file)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +64,13 @@ class EngineOptions:
     threads: int | None = _option("--threads", 1, "Threads to compute with.")
     gpu_layers: int | None = _option(
         "--gpu-layers", 0, "Layers of the model on GPUs; 0: none. Default: as many as their memory holds."
+    )
+
+    projector: str | None = _option(
+        "--projector",
+        None,
+        "The GGUF file that reads images for the model (mmproj-….gguf). Default: the one beside the model's file.",
+        is_file=True,
     )
 
     def for_engine(self) -> dict[str, Any]:

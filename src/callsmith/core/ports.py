@@ -140,6 +140,7 @@ class ModelInfo:
     count. `complete` continues a text as it is, `tokenizer` gives the model's tokens; None if it cannot.
     `upstreams` are the other servers that answer for it; None if there are none. `prefill` says how far the prompts are that are
     being read just now, as tokens done and tokens in all; None if that is not known. `tool_prompt` names how tools are put to it.
+    `reads_images`: it runs here and takes images in messages; of models of other servers that is not known.
     """
 
     name: str = ""
@@ -155,6 +156,7 @@ class ModelInfo:
     sampling: Sampling = Sampling()
     guards: tuple[str, ...] = ()
     tool_prompt: str = ""
+    reads_images: bool = False
     ready: bool = True
     count: Callable[[Request], Awaitable[int]] | None = field(default=None, compare=False, repr=False)
     complete: Callable[[Completion], AsyncIterator[ModelEvent]] | None = field(default=None, compare=False, repr=False)

@@ -1,6 +1,6 @@
 """The engine port: all that a model may ask of an engine. `tests/engines/contract.py` holds engines to it."""
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from typing import Literal, Protocol, TypeAlias
 
@@ -33,6 +33,7 @@ class EngineInfo:
     `write_grammar` writes a grammar as the engine gets it, as text, for persons; None: as Lark.
     `spells_specials`: under a grammar, a special token may come as its letters, and in a string mean no more than those.
     `upstreams` are the other servers that generate for it; None if it generates here.
+    `count_images` gives the tokens that the images of a prompt take; None: it reads none, and `no_images` may say why.
     `prefill` says how far the prompts are that are in prefill just now: tokens done, and tokens in all. From any thread.
     """
 
@@ -56,6 +57,8 @@ class EngineInfo:
     write_grammar: Callable[[Grammar], str] | None = field(default=None, compare=False, repr=False)
     spells_specials: bool = False
     upstreams: Upstreams | None = field(default=None, compare=False, repr=False)
+    count_images: Callable[[Prompt], Awaitable[int]] | None = field(default=None, compare=False, repr=False)
+    no_images: str = ""
     prefill: Callable[[], tuple[int, int]] | None = field(default=None, compare=False, repr=False)
 
 

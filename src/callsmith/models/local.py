@@ -19,7 +19,7 @@ from callsmith.engines.port import Engine, Finished, Piece, with_defaults
 from callsmith.engines.upstream.replicas import affinity_id
 from callsmith.formats.algebra import Format
 from callsmith.formats.prompt.escaping import Escaper
-from callsmith.formats.prompt.prompt import Prompt, prompt_for
+from callsmith.formats.prompt.prompt import NO_IMAGES, Prompt, prompt_for, split_at_images
 from callsmith.formats.prompt.splice import RawTurn
 from callsmith.formats.prompt.template import Template
 from callsmith.formats.reader.reader import Reader
@@ -193,7 +193,12 @@ class LocalModel:
 
     async def count(self, request: Request) -> int:
         """How many tokens the prompt of this request has, without a BOS that the engine may add."""
-        return sum([await self.engine.count(piece) for piece in (await self._make_prompt(request)).pieces])
+        prompt = await self._make_prompt(request)
+        count_images = self.engine.info.count_images
+        if not prompt.images or count_images is None:
+            return sum([await self.engine.count(piece) for piece in prompt.pieces])
+        texts = [text for piece in prompt.pieces for text in split_at_images(piece)]
+        return await count_images(prompt) + sum([await self.engine.count(text) for text in texts])
 
     async def _make_prompt(self, request: Request) -> Prompt:
         return await asyncio.to_thread(self._prompt, request) if self._is_large(request) else self._prompt(request)
@@ -218,6 +223,7 @@ class LocalModel:
             find_turn if tool_prompt.is_template else None,
             tool_prompt,
             tool_prompt.opening if is_opened and tools else "",
+            "" if self.engine.info.count_images else self.engine.info.no_images or NO_IMAGES,
         )
         if self.engine.info.upstreams is None:
             return prompt

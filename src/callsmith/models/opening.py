@@ -89,7 +89,8 @@ def _described_format(response_template: Json) -> tuple[Format, ...]:
 class Options(EngineOptions):
     """What a user may set; None leaves it to the catalogue, the preset or the model file.
 
-    `gpu_layers` is how many layers of the model are on GPUs: None is as many as fit, 0 none. `live` is how many requests are
+    `gpu_layers` is how many layers of the model are on GPUs: None is as many as fit, 0 none. `projector` is the file that reads
+    images for it. `live` is how many requests are
     decoded at once, `queue` how many more may wait. `auto_guarded` constrains calls also where the model may choose to make them:
     it still may answer with text, but a call it begins is valid. `in_reasoning` says whether calls inside the reasoning are
     recovered where there is none outside, or ignored. For a model of another server, `api` is the dialect in which it is asked,

@@ -64,7 +64,10 @@ class LocalTokenizer:
         return self._begun(self.tokens.encode(text, specials=specials), bos)
 
     def encode_request(self, request: Request) -> list[int]:
-        return self._begun([token for piece in self.prompt_for(request).pieces for token in self.tokens.encode(piece)], bos=True)
+        prompt = self.prompt_for(request)
+        if prompt.images:
+            raise UsageError("the tokens of messages with images have no ids", field="messages")
+        return self._begun([token for piece in prompt.pieces for token in self.tokens.encode(piece)], bos=True)
 
     def decode(self, tokens: Sequence[int]) -> list[bytes]:
         return self.tokens.decode(tokens)

@@ -71,6 +71,7 @@ def describe_local(engine: EngineInfo, format: Format, template: Template, trait
         sampling=with_defaults(traits.sampling, engine.sampling),
         guards=traits.guards,
         tool_prompt=traits.tool_prompt.name,
+        reads_images=engine.count_images is not None,
     )
 
 

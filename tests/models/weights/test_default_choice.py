@@ -114,6 +114,17 @@ def test_what_is_gated_or_gone_or_lacks_the_file_is_passed_over(hub_server: Fake
     assert ask_hub([BEST, SECOND, THIRD]) == {THIRD.name: len(CONTENT)}
 
 
+def test_what_takes_time_on_this_machine_is_done_before_the_hub_is_asked(hub_server: FakeHub, monkeypatch: pytest.MonkeyPatch):
+    model = next(model for model in hub_models().values() if model.offered)
+    name = hub.parse(model.hub)
+    assert name
+    hub_server.add(name.repo, {f"m-{name.label}.gguf": b"GGUF"})
+    asked_before: list[int] = []
+    monkeypatch.setattr(hub, "model_memory", lambda: asked_before.append(len(hub_server.requests)) or 10**12)
+    assert hub.plan_first([name], 30)[0] is not None
+    assert asked_before[0] == 0, "loading the library is no time of the hub's"
+
+
 def test_a_hub_that_answers_too_late_is_not_waited_for(hub_server: FakeHub):
     hub_server.add(repo_of(BEST), {"m-Q4_K_M.gguf": CONTENT})
     hub_server.delay = 3

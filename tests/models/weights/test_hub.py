@@ -65,6 +65,19 @@ def test_what_another_client_of_the_hub_has_fetched_is_used_and_not_stored_twice
     assert len(hub_server.downloads()) == asked and len(blobs()) == 1
 
 
+def test_what_reads_images_for_a_model_comes_with_it(hub_server: FakeHub):
+    projectors = {"mmproj-F32.gguf": SMALL * 4, "mmproj-F16.gguf": SMALL * 2, "mmproj-BF16.gguf": SMALL * 3}
+    hub_server.add("org/repo", {"m-Q4_K_M.gguf": SMALL, "m-Q8_0.gguf": SMALL * 5, **projectors})
+    planned = plan("hf:org/repo")
+    assert planned.projector is not None and planned.projector.path == "mmproj-F16.gguf"
+    assert planned.size == 3 * len(SMALL)
+    assert "\nWith mmproj-F16.gguf (0 MB), which reads images\n" in planned.describe()
+    path = weights.fetch("hf:org/repo")
+    assert sorted(file.name for file in path.parent.iterdir()) == ["m-Q4_K_M.gguf", "mmproj-F16.gguf"]
+    hub_server.add("org/both", {"m-Q4_K_M.gguf": SMALL, "other-Q4_K_M.gguf": SMALL, "mmproj-F16.gguf": SMALL})
+    assert plan("hf:org/both/m-Q4_K_M.gguf").projector is None, "it may be the other one's"
+
+
 def test_what_was_chosen_and_what_else_there_is_is_told(hub_server: FakeHub, monkeypatch: pytest.MonkeyPatch):
     hub_server.add("org/repo", {"m-Q4_K_M.gguf": SMALL * 3, "m-Q8_0.gguf": SMALL * 6, "m-Q2_K.gguf": SMALL})
     monkeypatch.setattr(hub, "model_memory", lambda: 10**9)

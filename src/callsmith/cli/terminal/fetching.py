@@ -55,7 +55,7 @@ def fetch(spec: str, *, force: bool = False, for_engine: bool = False) -> Path:
     if for_engine:
         _check_engine("transformers" if plan.variant.is_checkpoint else "llama")
     echo_lines(f"{plan.describe()}\nFetching it into {hub_cache_folder()}", err=True)
-    with download_bar(plan.variant.size) as report:
+    with download_bar(plan.size) as report:
         return hub.download(plan, report, force=force)
 
 

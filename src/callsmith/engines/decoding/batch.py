@@ -13,12 +13,14 @@ import ctypes as C
 from collections import Counter, deque
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import starmap
 from typing import Final, Literal, Protocol, TypeAlias
 
 from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import ModelError
 from callsmith.core.values import Usage
 from callsmith.engines.decoding.kv_cache import Cache, Memory, Slot, count_shared
+from callsmith.engines.decoding.pictures import count_rest, count_text
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.port import Finished, Piece
 
@@ -38,7 +40,7 @@ class Decoder(Memory, Protocol):
     """A context: its KV memory, and the decoding."""
 
     def decode(self, rows: Iterable[tuple[int, int, int, bool]], *, exact: bool = False) -> bool:
-        """`exact`: bit for bit as the same rows were decoded before, whatever else the machine does."""
+        """`exact`: bit for bit as decoded before, whatever else the machine does. Rows of a picture come alone, all at once."""
         ...
 
     def logits(self, row: int) -> Logits: ...
@@ -134,6 +136,7 @@ class Batch:
     live: list[BatchEntry] = field(default_factory=list[BatchEntry])  # in the order of arrival
     waiting: deque[BatchEntry] = field(default_factory=deque[BatchEntry])
     steps: int = 0  # decode calls for requests
+    is_pictured: bool = False  # whether the last one was a picture's: before the next, those that are writing go on
     stop: Flag = field(default_factory=new_flag)  # set: the current decode is aborted
     wanted: Flag = field(default_factory=new_flag)  # set: a request has arrived, and idle work is aborted
 
@@ -223,8 +226,7 @@ class Batch:
 
     def _prefix_source(self, entry: BatchEntry) -> "tuple[BatchEntry, int] | None":
         """A request in prefill whose prompt shares a long prefix with this one."""
-        best = None
-        most = _MIN_SHARED_PREFIX - 1
+        best, most = None, _MIN_SHARED_PREFIX - 1
         salt = entry.job.origin.cache_salt
         for other in self.live:
             if other is entry or other.is_decoding or other.after or other.slot is None or other.job.origin.cache_salt != salt:
@@ -264,6 +266,8 @@ class Batch:
         """How many tokens of each request go into the next decode. Short prompts are not delayed by long ones."""
         able = [entry for entry in self.live if entry.slot and entry.rest]
         decoding = [entry for entry in able if entry.is_decoding]
+        if not (decoding and self.is_pictured) and (pictured := next((entry for entry in able if entry.rest[0] < 0), None)):
+            return {pictured: count_rest(pictured.rest[0])}
         shares = {entry: min(len(entry.rest), self.decoder.slice // len(decoding)) for entry in decoding}
         budget = min(self.decoder.slice - sum(shares.values()), self.chunk if decoding else self.decoder.slice)
         prefilling = sorted((entry for entry in able if not entry.is_decoding), key=lambda entry: len(entry.rest))
@@ -271,7 +275,7 @@ class Batch:
             share = budget // (len(prefilling) - place)
             if entry.generation is None and len(entry.rest) <= share:
                 share = 0  # the last chunk is decoded together with the tokens that the grammar forces
-            if share := min(len(entry.rest), share):
+            if share := count_text(entry.rest, share):
                 shares[entry] = share
                 budget -= share
         return shares
@@ -288,6 +292,7 @@ class Batch:
                 chosen.append((entry, len(rows) - 1))
         # A decode for one request alone is aborted when that is cancelled; with several, the others would lose their work.
         self.decoder.interrupt_by(self.live[0].job.flag if len(self.live) == 1 else self.stop)
+        self.is_pictured = rows[0][0] < 0
         try:
             done = self.decoder.decode(rows, exact=any(entry.job.exact for entry in shares))
         except ModelError as error:
@@ -315,9 +320,7 @@ class Batch:
 
     def _sample(self, chosen: list[tuple[BatchEntry, int]]) -> None:
         wanted = [(_generation_of(entry), row) for entry, row in chosen]
-        outcomes = (
-            self.sampler.advance(wanted) if self.sampler else [self._advance(generation, row) for generation, row in wanted]
-        )
+        outcomes = self.sampler.advance(wanted) if self.sampler else [*starmap(self._advance, wanted)]
         for (entry, _), outcome in zip(chosen, outcomes, strict=True):
             if isinstance(outcome, Exception):
                 self._finish(entry, outcome)

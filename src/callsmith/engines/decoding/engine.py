@@ -8,7 +8,7 @@ A seed gives the same answer only if no other request is live: what else is deco
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +19,7 @@ from callsmith.core.values import Sampling
 from callsmith.engines.decoding.batch import Batch
 from callsmith.engines.decoding.compiler import Compiler
 from callsmith.engines.decoding.job import Delivery, GenerationJob
+from callsmith.engines.decoding.pictures import ShowImage, ShownImage
 from callsmith.engines.decoding.sequence import check_bias
 from callsmith.engines.decoding.trials import pool_with_stack
 from callsmith.engines.decoding.vocabulary import Vocabulary
@@ -52,13 +53,22 @@ class BatchEngine(ABC):
     delivers_late = False
 
     def __init__(
-        self, vocabulary: Vocabulary, batch: Batch, info: EngineInfo, *, queue: int, fast_forward: bool, lexers: int = 1
+        self,
+        vocabulary: Vocabulary,
+        batch: Batch,
+        info: EngineInfo,
+        *,
+        queue: int,
+        fast_forward: bool,
+        lexers: int = 1,
+        show_image: ShowImage | None = None,
     ) -> None:
         assert info.context
         self._vocabulary = vocabulary
         self._batch = batch
         self._size = info.context
         self._most = batch.most + queue
+        self._show_image = show_image
         self._compiler = Compiler(vocabulary, lexers)
         self._thread = pool_with_stack(1, "callsmith-decode")
         self._compiling = pool_with_stack(_COMPILING, "callsmith-grammar")  # compiles grammars during prefill
@@ -82,6 +92,7 @@ class BatchEngine(ABC):
             logprobs=True,
             tokenizer=self,
             prefill=batch.prefill_progress,
+            count_images=self._count_images if show_image else None,
         )
 
     @abstractmethod
@@ -97,6 +108,24 @@ class BatchEngine(ABC):
         if len(text) <= _SHORT:
             return len(self.vocabulary.tokenize(text))
         return len(await asyncio.get_running_loop().run_in_executor(self._tokenizing, self.vocabulary.tokenize, text))
+
+    async def _count_images(self, prompt: Prompt) -> int:
+        shown = await asyncio.get_running_loop().run_in_executor(self._tokenizing, self._show_images, prompt)
+        return sum(len(image.tokens) for image in shown)
+
+    def _show_images(self, prompt: Prompt, is_cancelled: Callable[[], bool] = lambda: False) -> list[ShownImage]:
+        """What the images of a prompt become. Once they alone are too many for the context, no more are read."""
+        shown: list[ShownImage] = []
+        count = 0
+        for image in prompt.images:
+            if self._show_image is None:
+                raise UsageError("this engine reads no images", field="messages")
+            if is_cancelled():
+                break
+            shown.append(self._show_image(image, prompt.origin.cache_salt))
+            if (count := count + len(shown[-1].tokens)) > self._size:
+                raise PromptTooLong(count, self._size, is_least=True)
+        return shown
 
     @property
     def vocabulary(self) -> Vocabulary:
@@ -127,7 +156,7 @@ class BatchEngine(ABC):
             asyncio.get_running_loop(),
         )
         try:
-            if len(prompt.text) > _SHORT:  # neither the event loop nor other requests wait for it
+            if len(prompt.text) > _SHORT or prompt.images:  # neither the event loop nor other requests wait for it
                 self._check_open()
                 job.tokens = await job.loop.run_in_executor(self._tokenizing, self._tokenize, job)
             self._enter(job)
@@ -182,7 +211,12 @@ class BatchEngine(ABC):
             self._open_jobs.discard(job)
 
     def _tokenize(self, job: GenerationJob) -> list[int]:
-        return self._vocabulary.prompt(job.prompt, self._size, lambda: job.is_cancelled or self._closed)
+        def is_cancelled() -> bool:
+            return job.is_cancelled or self._closed
+
+        shown = self._show_images(job.prompt, is_cancelled)
+        job.pictures = [picture for image in shown for picture in image.pictures]
+        return self._vocabulary.prompt(job.prompt, self._size, is_cancelled, [image.tokens for image in shown])
 
     # What follows runs in the engine's thread.
 
@@ -263,6 +297,8 @@ def require_room(tokens: list[int], context: int) -> int:
     if not tokens:
         raise UsageError("the prompt is empty", field="messages")
     room = context - len(tokens)
+    if tokens[-1] < 0:
+        raise UsageError("the prompt ends with an image: nothing says whose turn it is", field="messages")
     if room < 1:
         raise PromptTooLong(len(tokens), context)
     return room

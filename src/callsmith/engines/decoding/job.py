@@ -12,6 +12,7 @@ from callsmith.core.errors import UsageError
 from callsmith.core.values import Sampling, Usage
 from callsmith.engines.decoding.batch import Flag, new_flag
 from callsmith.engines.decoding.compiler import ActiveConstraint, TriggeredConstraint
+from callsmith.engines.decoding.pictures import Picture
 from callsmith.engines.decoding.sequence import Sequence
 from callsmith.engines.decoding.trials import Cancellation
 from callsmith.engines.decoding.vocabulary import Vocabulary
@@ -70,6 +71,7 @@ class GenerationJob:
     outbox: asyncio.Queue[AnswerPart] = field(default_factory=asyncio.Queue[AnswerPart])
     flag: Flag = field(default_factory=new_flag)
     tokens: list[int] = field(default_factory=list[int])
+    pictures: list[Picture] = field(default_factory=list[Picture])  # held until nothing of them is to be decoded
     room: int = 0
     constraint: Future[Constraint] | None = None
     checks: list[Future[None]] = field(default_factory=list[Future[None]])

@@ -43,7 +43,8 @@ class Adjustment:
         self._recent: deque[tuple[int, bool]] = deque()  # the tokens in the window, each with whether the answer has written it
         if self._repetition != 1.0:
             for token in prompt if self._window is None else prompt[len(prompt) - min(self._window, len(prompt)) :]:
-                self.count(token, answered=False)
+                if token >= 0:  # not a picture's
+                    self.count(token, answered=False)
 
     def apply(self, logits: Logits) -> None:
         if self._repetition != 1.0 and self._all:

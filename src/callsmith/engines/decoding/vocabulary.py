@@ -3,7 +3,7 @@
 import re
 from abc import ABC, abstractmethod
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise
 from typing import Final, TypeAlias
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from callsmith.core.errors import PromptTooLong, UsageError
 from callsmith.engines.lru import LRU
-from callsmith.formats.prompt.prompt import Prompt
+from callsmith.formats.prompt.prompt import Prompt, split_at_images
 
 LONG: Final = 512  # bytes: tokenizing a shorter piece is faster than a lookup
 Logits: TypeAlias = NDArray[np.float32]
@@ -101,8 +101,15 @@ class Vocabulary(ABC):
             tokens += known
         return tokens
 
-    def prompt(self, prompt: Prompt, most: int | None = None, is_cancelled: Callable[[], bool] = lambda: False) -> list[int]:
-        """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it.
+    def prompt(
+        self,
+        prompt: Prompt,
+        most: int | None = None,
+        is_cancelled: Callable[[], bool] = lambda: False,
+        images: Iterable[Sequence[int]] = (),
+    ) -> list[int]:
+        """The tokens of a prompt: with BOS if the model wants it and the text does not begin with it. `images` are those of each
+        image of it.
 
         A prompt that has certainly more than `most` tokens is refused before all of it is tokenized.
         """
@@ -113,10 +120,13 @@ class Vocabulary(ABC):
         if most is not None:
             self._refuse_too_long(pieces, most)
         tokens: list[int] = []
+        left = [*images][::-1]
         for piece in pieces:
             if is_cancelled():
                 return []
-            tokens += self.tokenize(piece)
+            for place, text in enumerate(split_at_images(piece, len(left)) if left else [piece]):
+                tokens += left.pop() if place else ()
+                tokens += self.tokenize(text)
         if self.adds_bos and tokens[:1] != [self.bos]:
             tokens.insert(0, self.bos)
         return tokens
@@ -156,7 +166,9 @@ class Vocabulary(ABC):
         return np.fromiter(ranks, np.float32, self.size)
 
     def mark_special(self, token: int) -> bytes:
-        """The bytes of a token; those of a special one are marked by a leading byte that no text has."""
+        """The bytes of a token; those of a special one, and of a picture's, are marked by a leading byte that no text has."""
+        if token < 0:
+            return b"\xff%d" % token
         return b"\xff" + self.says[token] if token in self.special else self.says[token]
 
     def marked_text(self, text: str) -> bytes:

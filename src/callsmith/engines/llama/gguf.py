@@ -19,7 +19,8 @@ from callsmith.core.ports import WeightsInfo
 from callsmith.engines.decoding.batch import Flag
 from callsmith.engines.decoding.sequence import with_standards
 from callsmith.engines.decoding.vocabulary import Logits, SafeCuts, Vocabulary
-from callsmith.engines.llama.libllama import Library
+from callsmith.engines.llama.libllama import Library, LlamaBatch
+from callsmith.engines.llama.picture_rows import Gaps, PictureRows, picture_batches
 from callsmith.engines.llama.placement import gpus, place
 from callsmith.engines.llama.threads import FreeThreads, most_threads
 from callsmith.engines.llama_builds.builds import this_machine
@@ -226,14 +227,21 @@ class LlamaContext:
     """The KV memory and the working space of decoding, for several sequences that share the memory."""
 
     def __init__(
-        self, weights: Weights, *, size: int, threads: int | None = None, sequences: int = 1, slice: int = SLICE
+        self,
+        weights: Weights,
+        *,
+        size: int,
+        threads: int | None = None,
+        sequences: int = 1,
+        slice: int = SLICE,
+        pictures: PictureRows | None = None,
     ) -> None:
-        """Without `threads` there are as many as fit the machine, while it runs."""
+        """Without `threads` there are as many as fit the machine, while it runs. `pictures` are those that may be decoded."""
         self._c = weights.library.c
         self._width = weights.vocabulary.size
         params = self._c.llama_context_default_params()
         params.n_ctx = min(size, weights.trained_context)
-        params.n_batch = params.n_ubatch = slice
+        params.n_batch = params.n_ubatch = max(slice, pictures.largest) if pictures else slice
         params.n_seq_max, params.kv_unified = sequences, True
         params.n_outputs_max = sequences  # room for the logits of all tokens of a slice would be most of what it takes to decode
         self._free = None if threads else FreeThreads()
@@ -250,35 +258,60 @@ class LlamaContext:
         self._memory: int = self._c.llama_get_memory(self.pointer)
         self._batch = self._c.llama_batch_init(slice, 0, 1)
         self._flag: Flag | None = None
+        self._pictures = pictures
+        self._gaps = Gaps()
 
     def decode(self, rows: Iterable[tuple[int, int, int, bool]], *, exact: bool = False) -> bool:
-        """Decode (token, position, sequence, logits wanted) rows, at most `slice`; False when it was aborted.
+        """Decode (token, place, sequence, logits wanted) rows, at most `slice`; False when it was aborted.
 
         How many threads attend to a long text shows in the last bits of what comes out: an `exact` decode has all, always.
         """
         batch, count = self._batch, 0
-        for token, position, sequence, wanted in rows:
-            batch.token[count], batch.pos[count], batch.logits[count] = token, position, wanted
+        for token, at, sequence, wanted in rows:
+            if token < 0:
+                return self._decode_picture(token, at, sequence)
+            batch.token[count], batch.pos[count], batch.logits[count] = token, self._gaps.position(sequence, at), wanted
             batch.n_seq_id[count], batch.seq_id[count][0] = 1, sequence
             count += 1
         batch.n_tokens = count
         if self._free and (threads := most_threads() if exact else self._free.count()) != self._threads:
             self._c.llama_set_n_threads(self.pointer, threads, threads)
             self._threads = threads
+        return self._decode(batch)
+
+    def _decode(self, batch: LlamaBatch) -> bool:
         status: int = self._c.llama_decode(self.pointer, batch)
         if status not in (0, 2):
-            raise ModelError(f"llama.cpp could not decode {count} tokens (status {status})", retryable=status == 1)
+            raise ModelError(f"llama.cpp could not decode {batch.n_tokens} tokens (status {status})", retryable=status == 1)
         return status == 0
+
+    def _decode_picture(self, token: int, at: int, sequence: int) -> bool:
+        """Decode all rows of the picture that begins with this token."""
+        assert self._pictures is not None
+        picture = self._pictures.of(token)
+        begin = self._gaps.position(sequence, at)
+        for batch in picture_batches(picture, begin, sequence, self.slice):
+            if picture.is_whole:
+                self._c.llama_set_causal_attn(self.pointer, False)
+            try:
+                if not self._decode(batch):
+                    return False
+            finally:
+                if picture.is_whole:
+                    self._c.llama_set_causal_attn(self.pointer, True)
+        self._gaps.add(sequence, at + len(picture.tokens), len(picture.tokens) - picture.span)
+        return True
 
     def logits(self, row: int) -> Logits:
         """The logits of that row of the last batch: the library's own memory, good until the next decode, and free to change."""
         return np.ctypeslib.as_array(self._c.llama_get_logits_ith(self.pointer, row), (self._width,))
 
     def forget(self, sequence: int, start: int) -> bool:
-        """Drop a sequence from a position on. False: this kind of model cannot forget a part."""
-        return self._c.llama_memory_seq_rm(self._memory, sequence, start, -1)
+        """Drop a sequence from a place on. False: this kind of model cannot forget a part."""
+        return self._c.llama_memory_seq_rm(self._memory, sequence, self._gaps.cut(sequence, start), -1)
 
     def copy(self, source: int, target: int) -> None:
+        self._gaps.copy(source, target)
         self._c.llama_memory_seq_cp(self._memory, source, target, -1, -1)
 
     def save(self, sequence: int) -> NDArray[np.uint8]:

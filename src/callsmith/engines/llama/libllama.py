@@ -158,6 +158,7 @@ _SIGNATURES: Final[Mapping[str, tuple[Any, ...]]] = {
     "llama_init_from_model": (_Pointer, _Pointer, ContextParams),
     "llama_free": (None, _Pointer),
     "llama_n_ctx": (C.c_uint32, _Pointer),
+    "llama_set_causal_attn": (None, _Pointer, _Bool),
     "llama_set_abort_callback": (None, _Pointer, _Pointer, _Pointer),
     "llama_set_n_threads": (None, _Pointer, _Int, _Int),
     "llama_batch_init": (LlamaBatch, _Int, _Int, _Int),
@@ -257,7 +258,14 @@ def check_layout(
     return _fitting(dll, "llama_context_default_params", contexts)
 
 
-def _fitting(dll: C.CDLL, name: str, structs: Sequence[type[C.Structure]]) -> type[C.Structure]:
+def check_struct(dll: C.CDLL, name: str, struct: type[C.Structure], known: Mapping[str, object]) -> None:
+    """Prove in the same way that what this function returns is laid out like this struct."""
+    _fitting(dll, name, (struct,), known)
+
+
+def _fitting(
+    dll: C.CDLL, name: str, structs: Sequence[type[C.Structure]], defaults: Mapping[str, object] | None = None
+) -> type[C.Structure]:
     content, size = _measure(dll, name)
     sizes = [C.sizeof(struct) for struct in structs]
     if size is not None and size not in sizes:
@@ -266,7 +274,8 @@ def _fitting(dll: C.CDLL, name: str, structs: Sequence[type[C.Structure]]) -> ty
     for struct in structs:
         if size in (None, C.sizeof(struct)):
             values = struct.from_buffer_copy(content)
-            known = ((field, getattr(values, field), value) for field, value in KNOWN[name].items() if hasattr(values, field))
+            expected = (defaults or KNOWN[name]).items()
+            known = ((field, getattr(values, field), value) for field, value in expected if hasattr(values, field))
             moved = [f"{field} = {actual}, not {value}" for field, actual, value in known if actual != value]
             if not moved:
                 return struct

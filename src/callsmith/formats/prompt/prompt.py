@@ -17,7 +17,7 @@ from typing import Any
 from callsmith.core.capability.origin import NOWHERE, Origin
 from callsmith.core.errors import CallsmithError, ModelError, UsageError
 from callsmith.core.types.thinking import nearest_effort
-from callsmith.core.values import Call, Message, Output, Request, Schema, Tool
+from callsmith.core.values import Call, Image, Message, Output, Request, Schema, Tool
 from callsmith.formats.algebra import Format, Says, Thinks, nodes_of
 from callsmith.formats.prompt.adapt import JsonObject, TemplateTraits
 from callsmith.formats.prompt.escaping import Escaper, remove_breaks, split_at_breaks
@@ -39,6 +39,9 @@ MANY_CALLS = "Several calls may stand one after another."
 JSON_ONLY = "with {} only, without any other text."
 RESULT = "<tool_response>\n{}\n</tool_response>"
 SIMPLE_PATTERN = re.compile(r"(?P<characters>\[[^\]]+\])\{(?:\d+,)?(?P<count>\d+)\}")
+PICTURE = "\ufdd4"  # stands for an image: a noncharacter, never in real text
+_PICTURE = re.compile(r"\ufdd4|\\ufdd4")  # as it is, or as ASCII-only JSON writes it
+NO_IMAGES = "this model reads text, and no images"
 MAX_ID_ATTEMPTS = 100  # to find an id that no other call has
 
 
@@ -49,6 +52,7 @@ class Prompt:
     `prefilled` is the beginning of the answer behind it that the request brings, split where special tokens are only text.
     `cuts` are positions in `text` that no token may span: there, text of a message only looks like a special token.
     `tokens` are the ids of the tokens of `text`, where they were given; they need not be those that the text would have.
+    `images` are those of the messages, for each of which there is a `PICTURE` in `text`.
     `rendered` is what the template has made of the messages, `marked` that with turns spliced in, both with breaks instead of
     `cuts`.
     """
@@ -59,6 +63,7 @@ class Prompt:
     origin: Origin = NOWHERE
     tokens: tuple[int, ...] | None = None
     prefilled: tuple[str, ...] = ()
+    images: tuple[Image, ...] = ()
     rendered: str = field(default="", compare=False, repr=False)
     marked: str = field(default="", compare=False, repr=False)
 
@@ -77,15 +82,15 @@ def prompt_for(
     find_turn: FindTurn | None = None,
     tool_prompt: ToolPrompt = TEMPLATE,
     opening: str = "",
+    no_images: str = NO_IMAGES,
 ) -> Prompt:
     """The prompt of a request. `tools` are those that may be called, which the request's choice may have limited.
 
     `escaper` escapes the tokenizer's special tokens in messages and tools, `find_turn` finds turns as the model wrote them.
-    `tool_prompt` says how tools are put to the model; `opening` is a beginning of the answer that it is given.
+    `tool_prompt` says how tools are put to the model; `opening` is a beginning of the answer that it is given. `no_images` is why
+    the model reads no images; empty: it does.
     """
-    for index, message in enumerate(request.messages):
-        if message.images:
-            raise UsageError(f"messages.{index}: this model reads text, and no images", field=f"messages.{index}")
+    request, images = _with_marked_images(request, no_images)
     escape = escaper or Escaper()
     tools = escape.escape_tools(tools)
 
@@ -125,7 +130,33 @@ def prompt_for(
         marked, opened = marked + opening, opened + opening
     text, cuts = remove_breaks(marked + prefilled)
     answer = split_at_breaks(prefilled) if prefilled else ()
-    return Prompt(text, opened, cuts, request.origin, prefilled=answer, rendered=rendered, marked=marked)
+    if images and len(split_at_images(text)) != len(images) + 1:
+        raise UsageError(f"messages: this model's chat template does not show each of the {len(images)} images", field="messages")
+    return Prompt(text, opened, cuts, request.origin, prefilled=answer, images=images, rendered=rendered, marked=marked)
+
+
+def split_at_images(text: str, most: int = 0) -> list[str]:
+    """The parts of a prompt's text between the images; at most so many images are looked for, if not 0."""
+    return _PICTURE.split(text, most)
+
+
+def _with_marked_images(request: Request, no_images: str) -> tuple[Request, tuple[Image, ...]]:
+    """The request with a mark in the text for each of its images, and those. Nobody else may write the mark."""
+    images = tuple(image for message in request.messages for image in message.images)
+    if not images:
+        return request, ()
+    for index, message in enumerate(request.messages):
+        if message.images and no_images:
+            raise UsageError(f"messages.{index}: {no_images}", field=f"messages.{index}")
+        if _PICTURE.search(message.content + message.reasoning):
+            raise UsageError(f"messages.{index}: beside images, texts may not have U+FDD4", field=f"messages.{index}")
+    marked = tuple(
+        replace(message, content="".join(part if isinstance(part, str) else PICTURE for part in message.parts), images=())
+        if message.images
+        else message
+        for message in request.messages
+    )
+    return replace(request, messages=marked), images
 
 
 def _thinking_variables(request: Request) -> tuple[dict[str, str], dict[str, bool | int]]:

@@ -239,8 +239,8 @@ def margin(request: Request, decision: CallDecision | None) -> float | None:
 
 
 def make_judge(plan: AnswerPlan, tool_prompt: ToolPrompt) -> CallJudge | None:
-    """Who judges the calls of an answer; None where the model is asked in its template's own way."""
-    if tool_prompt.is_template:
+    """Who judges the calls of an answer; None where the model is asked in its template's own way, or sees images."""
+    if tool_prompt.is_template or plan.prompt.images:
         return None
     turn = _Turn.of(plan.request.messages)
     return CallJudge(

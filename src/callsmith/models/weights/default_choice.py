@@ -66,7 +66,7 @@ def ask_hub(models: Sequence[HubModel]) -> Mapping[str, int] | None:
     plan, has_answered = plan_first(list(named), HUB_SECONDS)
     if plan is None:
         return {} if has_answered else None
-    return {named[plan.name].name: plan.variant.size}
+    return {named[plan.name].name: plan.size}
 
 
 def find_candidates() -> set[str]:

@@ -9,17 +9,25 @@ The hub is asked by `huggingface_hub`, whose variables count: `HF_TOKEN`, `HF_EN
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from threading import Thread
 from typing import Any, Final, NoReturn, TypeAlias
 from urllib.parse import urlsplit
 
 from callsmith.core.errors import CallsmithError, MissingExtra, Rejected, Unavailable, UsageError, shorten
+from callsmith.core.types.quantities import write_size
 from callsmith.engines.cache_folder import hub_cache_folder
 from callsmith.engines.memory import model_memory
 from callsmith.models.weights.disk import alone, digest_of, is_gguf, require_room
 from callsmith.models.weights.hub_names import HubName, parse
-from callsmith.models.weights.variants import Variant, VariantChoice, WeightFile, choose_variant, list_variants
+from callsmith.models.weights.variants import (
+    Variant,
+    VariantChoice,
+    WeightFile,
+    choose_variant,
+    find_projector_file,
+    list_variants,
+)
 
 __all__ = ["DownloadPlan", "HubName", "download", "parse", "plan_download", "plan_first"]
 
@@ -38,16 +46,29 @@ class DownloadPlan:
     name: HubName
     commit: str
     choice: VariantChoice
+    projector: WeightFile | None = None  # what reads images for the model
     is_gated: bool = False  # its authors ask whoever wants it to accept their terms
 
     @property
     def variant(self) -> Variant:
         return self.choice.variant
 
+    @property
+    def files(self) -> tuple[WeightFile, ...]:
+        """All that is fetched."""
+        return (*self.variant.files, *([self.projector] if self.projector else []))
+
+    @property
+    def size(self) -> int:
+        """The bytes of all files."""
+        return sum(file.size for file in self.files)
+
     def describe(self) -> str:
         """What was chosen, why, and what else there is, in a line or two."""
         files = f", {len(self.variant.files)} files" if len(self.variant.files) > 1 else ""
         told = f"{self.name.repo}: {self.variant}{files}" + (f": {self.choice.reason}" if self.choice.reason else "")
+        if self.projector:
+            told += f"\nWith {PurePosixPath(self.projector.path).name} ({write_size(self.projector.size)}), which reads images"
         others = self.choice.others
         if not others:
             return told
@@ -71,9 +92,11 @@ def plan_download(name: HubName, *, seconds: float = 10) -> DownloadPlan:
         _explain(error, name)
     if len(files) > _MOST_FILES:
         raise Unavailable(f"{name.repo} has more than {_MOST_FILES} files", hint="Name one: hf:org/repo/file.gguf")
-    variants, lacking = list_variants(file for file in files if _is_safe(file))
+    safe = [file for file in files if _is_safe(file)]
+    variants, lacking = list_variants(safe)
     choice = _choose(name, variants, lacking, [file.path for file in files])
-    return DownloadPlan(name, commit, choice, is_gated=bool(getattr(info, "gated", None)))
+    projector = find_projector_file(choice.variant, safe)
+    return DownloadPlan(name, commit, choice, projector, is_gated=bool(getattr(info, "gated", None)))
 
 
 def plan_first(names: Sequence[HubName], seconds: float) -> tuple[DownloadPlan | None, bool]:
@@ -94,7 +117,8 @@ def plan_first(names: Sequence[HubName], seconds: float) -> tuple[DownloadPlan |
         done.append(None)
 
     try:
-        _client(names[0])  # which is slow to import, for which the hub is not to blame
+        _client(names[0])  # which is slow to import, as the library is that knows the memory: the hub is not to blame
+        model_memory()
     except CallsmithError:
         return None, False
     asking = Thread(target=ask, daemon=True)  # a hub that hangs keeps nobody from ending
@@ -129,11 +153,11 @@ def download(plan: DownloadPlan, report: Report = lambda done, total: None, *, f
     """
     api, variant, done = _client(plan.name), plan.variant, 0
     paths: list[Path] = []
-    for file in variant.files:
+    for file in plan.files:
         begin = done
 
         def report_file(count: int, begin: int = begin) -> None:
-            report(begin + count, variant.size)
+            report(begin + count, plan.size)
 
         try:
             if file.size > _SMALL or force:
@@ -154,7 +178,7 @@ def download(plan: DownloadPlan, report: Report = lambda done, total: None, *, f
         except Exception as error:
             _explain(error, plan.name)
         done += file.size
-        report(done, variant.size)
+        report(done, plan.size)
     if variant.is_checkpoint:
         return paths[0].parent
     if not is_gguf(paths[0]):

@@ -15,7 +15,7 @@ from typing import Final
 
 from callsmith.core.types.quantities import write_size
 from callsmith.engines.memory import ROOM
-from callsmith.engines.split_gguf import SPLIT
+from callsmith.engines.split_gguf import SPLIT, choose_projector
 
 CHECKPOINT: Final = "safetensors"  # the label of a checkpoint, which is a folder of files
 USUAL: Final = "Q4_K_M"  # what most programs take where nobody chooses
@@ -93,6 +93,16 @@ def list_variants(files: Iterable[WeightFile]) -> tuple[list[Variant], list[str]
         else:
             lacking.append(f"{stem}: part {missing or 1} of {count} is missing")
     return [*whole, *_list_checkpoint(listed)], lacking
+
+
+def find_projector_file(variant: Variant, files: Iterable[WeightFile]) -> WeightFile | None:
+    """The file among these that reads images for the model, and lies where it is found: beside it."""
+    if variant.is_checkpoint:
+        return None
+    model = PurePosixPath(variant.files[0].path)
+    near = {PurePosixPath(file.path).name: file for file in files if PurePosixPath(file.path).parent == model.parent}
+    name = choose_projector(model.name, near)
+    return near[name] if name else None
 
 
 def read_label(path: str) -> str:

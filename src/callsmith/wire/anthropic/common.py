@@ -53,11 +53,11 @@ def write_model(model: ListedModel) -> dict[str, Json]:
         "lifecycle": "active",
         "max_input_tokens": model.info.context,
         "max_tokens": model.info.context,
-        "capabilities": _write_capabilities(thinks=model.info.thinks),
+        "capabilities": _write_capabilities(thinks=model.info.thinks, sees=model.info.reads_images),
     }
 
 
-def _write_capabilities(*, thinks: bool) -> dict[str, Json]:
+def _write_capabilities(*, thinks: bool, sees: bool) -> dict[str, Json]:
     """All capabilities that this API has names for; what it takes for thinking is taken of every model."""
     yes, no = {"supported": True}, {"supported": False}
     types = {"adaptive": yes, "between_tools": no, "disabled": yes, "enabled": yes}
@@ -67,7 +67,7 @@ def _write_capabilities(*, thinks: bool) -> dict[str, Json]:
         "code_execution": no,
         "context_management": no,
         "effort": {"supported": False, "low": no, "medium": no, "high": no, "xhigh": no, "max": no},
-        "image_input": no,
+        "image_input": {"supported": sees},
         "pdf_input": no,
         "server_tools": {"supported": False, "code_execution": no, "web_search": no},
         "structured_outputs": yes,
