@@ -66,6 +66,7 @@ def test_what_a_tool_gave_is_text_to_the_model_and_says_whether_it_failed():
 def test_each_role_has_a_constructor():
     assert Message.system("Be brief.") == Message(role="system", content="Be brief.")
     assert Message.user("hi") == Message(role="user", content="hi")
+    assert Message.assistant("hello") == Message(role="assistant", content="hello")
     result = Result("c1", "f", {"a": 1})
     assert Message.tool(result) == Message(role="tool", content='{"a": 1}', call_id="c1", name="f")
 

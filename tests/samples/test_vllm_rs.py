@@ -82,6 +82,7 @@ def test_the_quick_start_over_http() -> None:
                 name = call["function"]["name"]
                 args = json.loads(call["function"]["arguments"])
                 assert (call["type"], name, args) == ("function", "get_weather", {"location": "Tokyo"})
+                assert call["id"].startswith("call_") and isinstance(call["function"]["arguments"], str)
 
                 result = {"sky": "sunny"}
 

@@ -245,6 +245,25 @@ async def test_a_reference_that_answers_nothing_makes_nothing_clean() -> None:
     assert "could not be found out" in reports.conclude(report)
 
 
+async def test_answers_that_are_all_cut_make_nothing_clean() -> None:
+    def cut(reply: Any, body: Any) -> Any:
+        return {"content": "Zürich is", "finish_reason": "length"}
+
+    report = await held_against(cut, cut)
+    assert not report.is_finished and not report.failed
+    assert "48 of 48 answers had no more tokens" in report.remarks["cut"]
+    assert "could not be found out" in reports.conclude(report)
+    assert ElementTree.fromstring(reports.as_junit(report)).get("errors") == "1"
+
+
+async def test_the_conclusion_names_the_measures_for_which_no_answer_counts() -> None:
+    async with served(scripted()) as url:
+        server, questions = AskedServer(f"{url}/v1"), choose(own_questions(), ["none"])
+        report = await compare_servers(server, questions, dialect=CHAT, reference=server)
+    assert report.is_finished and not report.failed
+    assert "as the reference by 8 of 16 measures; no answer counts for schema, trigger, " in reports.conclude(report)
+
+
 async def test_a_key_that_is_wanted_is_said() -> None:
     async with served(scripted(lambda reply, body: 401)) as url:
         with pytest.raises(ModelError, match="wants another key"):

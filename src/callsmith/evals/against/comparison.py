@@ -115,9 +115,11 @@ class AgainstReport:
         if missing := sum(self.reference != "" and item.reference is None for item in self.answers):
             found["not recorded"] = f"{missing} of {asked} questions; they are not compared"
         if unsteady := sum(not item.is_steady for item in self.answers):
-            found["unsteady"] = f"{unsteady} answers were another one when asked again; their streams are not compared"
+            found["unsteady"] = f"{unsteady} of {asked} answers were another one when asked again; their streams are not compared"
         if cut := sum(item.whole.is_cut or bool(item.reference and item.reference.is_cut) for item in self.answers):
-            found["cut"] = f"{cut} answers had no more tokens, and their calls are not compared; --tokens gives them more"
+            found["cut"] = (
+                f"{cut} of {asked} answers had no more tokens, and their calls are not compared; --tokens gives them more"
+            )
         return found
 
     @property
@@ -126,8 +128,10 @@ class AgainstReport:
 
     @property
     def is_finished(self) -> bool:
-        """Whether every question was put to both, and something could be compared."""
-        compared = not self.reference or any(item.reference and not item.reference.error for item in self.answers)
+        """Whether every question was put to both, and something could be compared: not all of the reference is cut."""
+        compared = not self.reference or any(
+            item.reference and not item.reference.error and not item.reference.is_cut for item in self.answers
+        )
         return not self.stopped and len(self.answers) == len(self.questions) and compared and not self.unanswered_by_reference
 
     @property

@@ -194,7 +194,7 @@ def _judge_characters(question: Question, answer: KeptAnswer) -> str | None:
     if answer.error:
         return None
     asked = "".join(message.content for message in question.request.messages)
-    values = (item for call in answer.calls for item in (call.name, *strings_in(arguments_of(call))))
+    values = (item for call in answer.calls for item in (call.name, *strings_in(call.arguments)))  # None has escapes of JSON's
     for text in (answer.text, answer.thoughts, *values):
         for found in _BROKEN.finditer(text):
             if found[0] not in asked:

@@ -54,7 +54,12 @@ def conclude(report: AgainstReport) -> str:
         return f"not as the reference by {', '.join(item.measure.name for item in report.failed)}; {n} questions, {seconds}"
     if not report.is_finished:
         return f"it could not be found out whether it is as the reference; {n} questions, {seconds}"
-    return f"as the reference by all {len(report.measured())} measures; {n} questions, {seconds}"
+    measured = report.measured()
+    left_out = [item.measure.name for item in measured if not item.share.n]
+    if left_out:
+        counted = f"{len(measured) - len(left_out)} of {len(measured)} measures; no answer counts for {', '.join(left_out)}"
+        return f"as the reference by {counted}; {n} questions, {seconds}"
+    return f"as the reference by all {len(measured)} measures; {n} questions, {seconds}"
 
 
 def as_markdown(report: AgainstReport) -> str:
