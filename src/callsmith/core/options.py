@@ -53,7 +53,7 @@ def options_in(section: str, kind: type) -> Iterator[SettingOption]:
 
 
 def _option(name: str, minimum: float | None, help: str, *, is_file: bool = False) -> Any:
-    return field(default=None, metadata={"flag": Flag((name,), help, minimum, is_file=is_file, must_exist=is_file)})
+    return field(default=None, metadata={"flag": Flag((name,), help, minimum, is_file=is_file)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

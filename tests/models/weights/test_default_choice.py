@@ -10,6 +10,7 @@ from callsmith.core.options import DefaultModel
 from callsmith.core.types.quantities import write_size
 from callsmith.formats import formats
 from callsmith.models.presets import preset_for
+from callsmith.models.weights import hub
 from callsmith.models.weights.catalogue import catalogue, default_model
 from callsmith.models.weights.default_choice import AskHub, DefaultChoice, ask_hub, choose_default, find_candidates
 from callsmith.models.weights.fetch import fetch, locate
