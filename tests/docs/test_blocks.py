@@ -199,10 +199,11 @@ def test_a_command_of_another_program_is_checked_or_named(command: Command):
     if program == "make":
         target = re.escape(next(word for word in words if "=" not in word))
         assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), f"no such target: {target}"
-    elif program == "pip":
+    elif program in {"pip", "pipx", "uvx"}:
         extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
         match = re.search(r"\[(.*)\]", " ".join(words))
-        assert words[0] == "install" and set(match[1].split(",") if match else ()) <= set(extras)
+        assert words[0] == {"pip": "install", "pipx": "run", "uvx": "--from"}[program]
+        assert set(match[1].split(",") if match else ()) <= set(extras)
     elif program != "curl":
         assert program in PROGRAMS
 
