@@ -1,6 +1,9 @@
 """What docs/performance.md and docs/evaluation.md say of time, memory and reliability: measured anew, or added up."""
 
 import re
+from collections.abc import Callable
+from functools import partial
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -8,10 +11,12 @@ import pytest
 
 pytest.importorskip("xllamacpp")
 
-from benchmarks import grammar, memory
+from benchmarks import budgets, grammar, memory
+from benchmarks.measure import cpu_time
 from callsmith.core.values import Call, Choice
 from callsmith.engines.decoding.compiler import Compiler
-from callsmith.formats import format_named
+from callsmith.formats import format_named, formats
+from callsmith.formats.reader.parse import parse
 from callsmith.formats.reader.reader import Reader
 from callsmith.models.grammars import Grammars
 from tests.grammar.sampling import vocabulary
@@ -64,6 +69,52 @@ def test_a_tool_a_grammar_and_an_answer_take_what_is_said_and_nothing_when_they_
         assert kilobytes == pytest.approx(first_number(text), rel=0.6), what  # pytest has its share
         assert kept.startswith("no") is (first_number(text) > 1.5 * ALLOWED_KB[what]), what
     assert memory.python_bytes(lambda: reader().close() and None, 100) < 512
+
+
+def best_of(work: Callable[[], object]) -> float:
+    """Milliseconds of CPU, the best of some rounds: what else the machine does is left out."""
+    return 1e3 * min(cpu_time(work) for _ in range(9))
+
+
+@pytest.mark.req("R172")
+def test_an_answer_with_a_call_is_read_within_its_budget_in_every_format() -> None:
+    tools = [grammar.tool(0)]
+    texts = {name: (known, budgets.written(known, tools[0], budgets.ARGUMENTS)) for name, known in formats().items()}
+    took = {name: best_of(partial(parse, known, text, tools)) for name, (known, text) in texts.items()}
+    assert {name: time for name, time in took.items() if time >= 10} == {}
+    ((text, kept),) = rows("R172").values()
+    assert kept == "yes" and first_number(text) < 10
+
+
+@pytest.mark.weights
+@pytest.mark.req("R174")
+def test_the_grammar_of_a_tool_set_is_compiled_within_its_budget_and_once() -> None:
+    ours, numbers = grammar.Ours(vocabulary(), "hermes"), count()
+    sets = iter([tuple(grammar.tool(next(numbers)) for _ in range(budgets.SET)) for _ in range(9)])
+    assert best_of(lambda: ours.start(next(sets))) < 10
+    again = tuple(grammar.tool(next(numbers)) for _ in range(budgets.SET))
+    first = 1e3 * cpu_time(lambda: ours.start(again, ours.known))
+    assert best_of(lambda: ours.start(again, ours.known)) < first / 4
+    ((text, kept),) = rows("R174").values()
+    assert kept == "yes" and first_number(text) < 10
+
+
+@pytest.mark.req("R176")
+def test_arguments_are_read_within_their_budget() -> None:
+    hermes, tool = format_named("hermes"), grammar.tool(0)
+    for arguments in (budgets.ARGUMENTS, budgets.MANY_VALUES):
+        text = budgets.written(hermes, tool, arguments)
+        assert best_of(partial(parse, hermes, text, [tool])) < 1
+    ((text, kept),) = rows("R176").values()
+    assert kept.startswith("yes") and first_number(text) < 1
+
+
+@pytest.mark.req("R177")
+def test_all_that_a_request_takes_beside_the_model_is_within_its_budget() -> None:
+    served = budgets.Served(tuple(grammar.tool(number) for number in range(budgets.SET)))
+    assert 1e3 * min(served.cost() for _ in range(5)) < 10
+    ((text, kept),) = rows("R177").values()
+    assert kept == "yes" and first_number(text) < 10
 
 
 @pytest.mark.weights
