@@ -16,7 +16,7 @@ from callsmith.wire.upstream.quirks import Quirks
 
 @dataclass(frozen=True, slots=True)
 class CheckedDialect:
-    """A dialect, and how its answers are read. `has_seed`: whether its requests have one; a strict server refuses it elsewhere."""
+    """A dialect, and how its answers are read. `has_seed`: whether its requests have one; strict servers refuse it elsewhere."""
 
     name: str
     title: str
