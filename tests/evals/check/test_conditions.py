@@ -275,6 +275,13 @@ async def test_only_the_probe_of_usage_asks_a_stream_to_count() -> None:
     assert [finding.probe.name for finding in report.of("wrong")] == ["answers.usage_in_stream"]
 
 
+@pytest.mark.parametrize(("dialect", "refused"), [("chat", True), ("responses", False), ("anthropic", False)])
+async def test_a_seed_is_sent_only_where_the_api_has_one(dialect: str, refused: bool) -> None:
+    strict: Fault = lambda request, body: (400, b'{"error": {"message": "unknown field"}}') if "seed" in request else body  # noqa: E731
+    report = await checked(Faulty(application(), strict), dialects=[dialect], only=["answers.whole"])
+    assert bool(report.of("wrong")) is refused
+
+
 async def test_no_connection_is_used_twice() -> None:
     inner, headers = application(), list[bytes]()
 

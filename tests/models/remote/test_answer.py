@@ -1,6 +1,7 @@
 """What other servers break, fixed: each with what was fixed, and with what could not be."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -370,3 +371,19 @@ async def test_where_there_are_native_calls_the_text_is_not_searched_for_others(
         async with scripted(chat(*deltas, finish="tool_calls")) as server:
             events = await answer(remote(server))
         assert (calls_of(events), text_of(events)) == ([("add", {"a": 1, "b": 2})], "")
+
+
+@pytest.mark.parametrize("size", [1, 3, 1000])
+async def test_a_stop_string_that_a_server_leaves_in_the_text_ends_it(size: int) -> None:
+    text = "alpha beta gamma delta"
+    pieces = [{"content": text[at : at + size]} for at in range(0, len(text), size)]
+    async with scripted(chat(*pieces)) as server:
+        events = await answer(remote(server), replace(ASK, sampling=Sampling(stop=("gamma", "nowhere"))))
+    assert text_of(events) == "alpha beta "
+    assert (end_of(events).reason, end_of(events).matched) == ("stop", "gamma")
+
+
+async def test_the_beginning_of_a_stop_string_is_text() -> None:
+    async with scripted(chat({"content": "alpha gam"})) as server:
+        events = await answer(remote(server), replace(ASK, sampling=Sampling(stop=("gamma",))))
+    assert (text_of(events), end_of(events).matched) == ("alpha gam", "")

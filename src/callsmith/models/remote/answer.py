@@ -10,6 +10,8 @@ from callsmith.core.errors import CallsmithError, ModelError, PromptTooLong, Rej
 from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
 from callsmith.core.types.call_ids import CallIds
 from callsmith.core.values import Call, Json, Tool
+from callsmith.engines.port import Piece
+from callsmith.engines.text import StopScanner
 from callsmith.engines.upstream import BrokeOff, Upstream
 from callsmith.formats.algebra import Format
 from callsmith.formats.detector import events_of
@@ -217,6 +219,34 @@ def _spellings(names: Iterable[str], sent: ToolNames) -> dict[str, str]:
 def _normalize_name(name: str) -> str:
     """A name without regard to case, and without the prefix that some models put before it."""
     return name.strip().casefold().removeprefix("functions.").removeprefix("default_api.")
+
+
+class StopFilter:
+    """Ends the text of an answer at a stop string, for servers that leave it in the text or do not stop at it."""
+
+    def __init__(self, stops: Iterable[str]) -> None:
+        self._scanner = StopScanner(stops)
+
+    def filter(self, events: Iterable[ModelEvent]) -> Iterator[ModelEvent]:
+        """The events without what comes from the stop string on."""
+        for event in events:
+            match event:
+                case Text() if event.logprobs:
+                    yield event  # its tokens are not ours to cut
+                case Text(text):
+                    yield from _texts(self._scanner.feed(Piece(text)))
+                case Stopped():
+                    yield from _texts(self._scanner.close())
+                    found = self._scanner.found and event.reason in ("stop", "length")
+                    yield replace(event, reason="stop", matched=event.matched or self._scanner.matched) if found else event
+                case _:
+                    yield event
+
+
+def _texts(pieces: Iterable[Piece]) -> Iterator[Text]:
+    text = "".join(piece.text for piece in pieces)
+    if text:
+        yield Text(text)
 
 
 class UpstreamAnswer:

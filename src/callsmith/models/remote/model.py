@@ -37,6 +37,7 @@ from callsmith.models.answers.reading import Stage, StepRecorder
 from callsmith.models.answers.validator import AnswerValidator, UnenforcedOf, all_unenforced, nothing_unenforced
 from callsmith.models.grammars import grammar_fields
 from callsmith.models.remote.answer import (
+    StopFilter,
     TextCalls,
     UpstreamAnswer,
     UpstreamCalls,
@@ -189,7 +190,8 @@ class RemoteModel:
         recover = self.traits.in_reasoning == "recover"
         text = TextCalls(self._read, plan.tools, is_expected=plan.prompted, recover=recover) if reads_text else None
         ids = CallIds(call.id for message in request.messages for call in message.calls)
-        behind: list[Stage] = [partial(_add_notices, plan.notices)] if plan.notices else []
+        behind: list[Stage] = [StopFilter(request.sampling.stop).filter] if request.sampling.stop else []
+        behind += [partial(_add_notices, plan.notices)] if plan.notices else []
         return UpstreamAnswer(
             self.upstream,
             self.dialect,

@@ -113,4 +113,4 @@ def _thoughts(message: Mapping[str, Any]) -> str:
     return as_text(message.get("reasoning_content")) or as_text(message.get("reasoning"))
 
 
-CHAT = CheckedDialect("chat", "Chat Completions", _read_whole, _read_stream)
+CHAT = CheckedDialect("chat", "Chat Completions", _read_whole, _read_stream, has_seed=True)

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from callsmith.core.types.tables import as_object
@@ -16,12 +16,13 @@ from callsmith.wire.upstream.quirks import Quirks
 
 @dataclass(frozen=True, slots=True)
 class CheckedDialect:
-    """A dialect, and how its answers are read."""
+    """A dialect, and how its answers are read. `has_seed`: whether its requests have one; strict servers refuse it elsewhere."""
 
     name: str
     title: str
     read_whole: Callable[[Answer], None]
     read_stream: Callable[[Answer], None]
+    has_seed: bool = False
 
     @property
     def spoken(self) -> UpstreamDialect:
@@ -29,6 +30,8 @@ class CheckedDialect:
 
     def write(self, model: str, request: Request, *, stream: bool) -> dict[str, Json]:
         """The body of a request. It says whether a stream is wanted: some servers stream where it does not."""
+        if not self.has_seed:
+            request = replace(request, sampling=replace(request.sampling, seed=None))
         return {**self.spoken.write(model, request, NOTHING_SIGNED, Quirks(streams=stream, history="")), "stream": stream}
 
     def read(self, exchange: Exchange, *, stream: bool) -> Answer:

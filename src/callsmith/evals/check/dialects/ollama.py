@@ -43,4 +43,4 @@ def _add(answer: Answer, chunk: Mapping[str, Any], *, is_last: bool) -> None:
         answer.usage = counts or None
 
 
-OLLAMA = CheckedDialect("ollama", "Ollama", _read_whole, _read_stream)
+OLLAMA = CheckedDialect("ollama", "Ollama", _read_whole, _read_stream, has_seed=True)
