@@ -96,7 +96,7 @@ test-attack: $(STAMP) ## attack a running server in every way known
 test-processes: $(STAMP) ## start servers and programs as a user does: kill them, cut them off, sit at a terminal
 	$(PYTEST) $(SPREAD) -m 'processes and not slow and not model and not clients and not mcp and not node and not postgres and not browser' $(ARGS)
 
-soak: $(STAMP) ## eight clients for an hour, while servers and store are hit: make soak SECONDS=600
+soak: $(STAMP) ## eight clients and the page for an hour, while servers, stores and upstreams are hit: make soak SECONDS=600
 	$(BIN)/python -m tests.attack.soak $(SECONDS)
 
 test-model: $(STAMP) ## ask a small model through every API

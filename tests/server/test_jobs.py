@@ -1,21 +1,28 @@
 """Jobs of a server: begun by a request, listed, followed and cancelled, and their results brought to whoever continues."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
 import httpx2
 import pytest
 
+from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import ToolProgress
-from callsmith.core.values import Call
+from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.jobs.background import JOB_ID
+from callsmith.runtime.jobs.job import Job, JobLimits
+from callsmith.server import jobs as module
 from callsmith.server.app import create_app
+from callsmith.server.jobs import StoredJobs
 from callsmith.server.settings import Llm, Settings
 from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from tests.fakes import FakeModel, StrictFakeModel
 from tests.server.asking import HI, WEATHER, calls, http, says
+from tests.waiting import until
 
 DRAW = Call("draw", {"what": "a cat"}, "c1")
 
@@ -185,3 +192,40 @@ async def test_a_server_that_ends_leaves_to_the_next_what_may_be_repeated(option
         job = await ended(client, id)
     assert (job["status"], len(studio.drawn)) == (status, drawn)
     assert drawn == 2 or job["result"]["code"] == "interrupted"
+
+
+async def test_a_request_reads_only_the_jobs_whose_results_it_brings(monkeypatch: pytest.MonkeyPatch):
+    store = SqliteStore()
+    jobs, read = StoredJobs(store, JobLimits()), list[str]()
+    for number in range(50):
+        call = Call("draw", {"what": str(number)}, f"c{number}")
+        done = Job(f"job_{number:024x}", call, Tool("draw"), "", f"talk{number % 10}", time.time(), "done", time.time())
+        await jobs.write(replace(done, delivered=number < 40, result=Result(call.id, "draw", f"{number}.png")))
+    own: Any = vars(module)["_read_job"]
+    monkeypatch.setattr(module, "_read_job", lambda document: (read.append(document.id), own(document))[1])
+    model = FakeModel(says("Here."), says("Nothing."))
+    async with http(create_app({"m": model}, tools=Studio().tools, store=store)) as client:
+        await ask(client, [{"role": "user", "content": f"What is in job_{48:024x}?"}], session_id="talk7")
+        assert [result.split("\n")[0] for result in results(model)] == ["47.png", "48.png"]
+        assert set(read) == {f"job_{47:024x}", f"job_{48:024x}"}
+        read.clear()
+        await ask(client, session_id="talk7")
+        assert (results(model), read) == ([], [])
+
+
+async def test_what_was_left_behind_is_looked_for_often_again_after_an_outage(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(module.leases, "LEASE_SECONDS", 0.01)
+    monkeypatch.setattr(module, "_SECONDS", 1e6)
+    looks = 0
+
+    async def look() -> None:
+        nonlocal looks
+        looks += 1
+        if 5 < looks <= 30:
+            raise StoreUnavailable("it is away")
+
+    looking = asyncio.create_task(module.look_repeatedly(look))
+    await until(lambda: looks == 36)
+    await asyncio.sleep(0.1)
+    assert looks == 36  # six in a row that were answered
+    looking.cancel()

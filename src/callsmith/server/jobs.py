@@ -5,13 +5,14 @@ Of jobs and approved calls whose server was stopped, those that may be repeated 
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import TYPE_CHECKING
 
 from callsmith.core.errors import CallsmithError
 from callsmith.core.ports import Toolset
 from callsmith.core.serialize import DocumentCodec
+from callsmith.core.types.tables import as_object
 from callsmith.runtime.jobs.job import Job, JobChanged, JobLimits
 from callsmith.server.store import Document, Stale, Store, caller_kind, leases, list_all
 from callsmith.server.store.leases import Leases, put_through_outage, wait_until
@@ -41,6 +42,15 @@ class StoredJobs:
 
     async def list(self, subject: str) -> Sequence[Job]:
         return sorted(map(_read_job, await list_all(self._store, _job_kind(subject))), key=lambda job: job.created)
+
+    async def list_due(self, subject: str, conversation: str, ids: Collection[str]) -> Sequence[Job]:
+        def is_due(document: Document) -> bool:  # every request asks: the others are not even read
+            job = as_object(document.data)
+            is_wanted = document.id in ids or (conversation and job.get("conversation") == conversation)
+            return bool(is_wanted and job.get("ended") and not job.get("delivered"))
+
+        due = filter(is_due, await list_all(self._store, _job_kind(subject)))
+        return sorted(map(_read_job, due), key=lambda job: job.created)
 
     async def write(self, job: Job) -> Job:
         expires = job.ended + self._limits.stored_seconds if job.ended else None
@@ -88,14 +98,16 @@ async def recover_jobs(service: "Service") -> None:
 
 
 async def look_repeatedly(look: Callable[[], Awaitable[None]]) -> None:
-    """Look for what was left behind, for ever: at first as often as leases lapse, and then now and again."""
+    """Look for what was left behind, for ever: at first, and after an outage of the store, as often as leases lapse, and then now
+    and again."""
     rounds = 0
     while True:
         try:
             await look()
+            rounds += 1
         except CallsmithError as error:  # the store is unreachable, or a job of a later release
             _log.warning("cannot look for jobs and calls of servers that were stopped: %s", error)
-        rounds += 1
+            rounds = 0
         await asyncio.sleep(leases.LEASE_SECONDS / 2 if rounds < _FIRST_ROUNDS else _SECONDS)
 
 

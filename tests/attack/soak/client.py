@@ -21,7 +21,7 @@ PAUSE = 0.25  # seconds between two requests of a client: enough is left of the 
 _APPROVAL = re.compile(r"confirm_[0-9a-f]{24}")
 _LATER = (429, 503, 504, 529)
 _LOST = (httpx2.HTTPError, OSError, EOFError, ConnectionClosed)
-_PATIENCE = 90.0  # seconds until something that was acknowledged has come to its end, whatever is hit meanwhile
+_PATIENCE = 240.0  # seconds until something that was acknowledged has come to its end, whatever is hit meanwhile
 
 
 class Client:

@@ -14,7 +14,7 @@ from tests.browser.pages import CHROMIUM, DESK, DRIVER, browser, say
 
 PAUSE = 1.0
 _PATIENCE = 30_000  # milliseconds until something has to be shown
-_LONGEST = 120_000  # until an answer has come to its end, whatever is done to the server meanwhile
+_LONGEST = 120.0  # seconds until an answer has come to its end, whatever is done to the server meanwhile
 _CALM = 30.0  # seconds after something was done to the server in which the page may be busy with it
 _TURNS = 12  # of a conversation, before another one begins
 
@@ -119,8 +119,7 @@ class Visitor:
 
     async def allow(self) -> None:
         token, turn = await self._call("Allow")
-        # From here on the call may run, whatever the page gets to know of it.
-        await self._ended(turn)
+        await self._ended(turn, again="Allow")
         if f"paid {token}" in await self._text(turn):
             self._ledger.doubtful.pop(token, None)
             self._ledger.approved.add(token)
@@ -129,7 +128,7 @@ class Visitor:
         token, turn = await self._call("Deny")
         await turn.get_by_label("Reason for the denial").fill("no")
         await self._page.keyboard.press("Enter")
-        await self._ended(turn)
+        await self._ended(turn, again="Deny")
         self._ledger.denied.add(token)
 
     async def _call(self, button: str) -> tuple[str, Any]:
@@ -170,14 +169,19 @@ class Visitor:
             raise Failed(await self._page.locator("#problem").inner_text())
         return turn
 
-    async def _ended(self, turn: Any) -> None:
-        """Wait for the end of a turn."""
+    async def _ended(self, turn: Any, again: str = "") -> None:
+        """Wait for the end of a turn. Where the card of a call says that the decision did not get through, it is made again."""
         end = turn.locator(".summary").or_(turn.locator(".notice.failed")).or_(self._page.locator("#problem .notice"))
-        try:
-            await end.first.wait_for(timeout=_LONGEST)
-        except Exception:
-            self._ledger.wrong.append(f"the page: no end of {(await turn.inner_text())[-300:]!r}")
-            raise Failed("no end") from None
+        until, refused = time.monotonic() + _LONGEST, turn.locator(".question .problem", has_text="Error")
+        while not await end.count():
+            if time.monotonic() > until:
+                self._ledger.wrong.append(f"the page: no end of {(await turn.inner_text())[-300:]!r}")
+                raise Failed("no end")
+            await asyncio.sleep(0.5)
+            if again and await refused.count():
+                with suppress(Exception):  # it was answered just now
+                    await turn.get_by_role("button", name=again, exact=True).click(timeout=5_000)
+                await asyncio.sleep(2)
         if await (failed := turn.locator(".notice.failed").or_(self._page.locator("#problem .notice"))).count():
             raise Failed(await failed.first.inner_text())
 

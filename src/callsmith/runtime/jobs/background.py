@@ -116,12 +116,10 @@ class BackgroundTools:
 async def calls_for_results(jobs: Jobs, subject: str, conversation: str, messages: Iterable[Message]) -> tuple[Call, ...]:
     """Calls for the results of jobs that have ended and are not in their conversation yet: jobs that were begun in it, and those
     whose ids stand in its messages."""
-    ended = [job for job in await jobs.list(subject) if job.status != "running" and not job.delivered]
-    if not ended:
+    ids = {id for message in messages for id in JOB_ID.findall(message.content)}
+    if not ids and not conversation:
         return ()
-    job_ids = {id for message in messages for id in JOB_ID.findall(message.content)}
-    wanted = (job for job in ended if job.id in job_ids or (conversation and job.conversation == conversation))
-    return tuple(result_call(job.id) for job in wanted)
+    return tuple(result_call(job.id) for job in await jobs.list_due(subject, conversation, ids))
 
 
 def result_call(id: str) -> Call:

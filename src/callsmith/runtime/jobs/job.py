@@ -1,7 +1,7 @@
 """Job: a call that goes on in the background, and the port of where jobs are stored."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol, TypeAlias
@@ -72,6 +72,10 @@ class JobStorage(Protocol):
         """The jobs of a caller, the oldest first."""
         ...
 
+    async def list_due(self, subject: str, conversation: str, ids: Collection[str]) -> Sequence[Job]:
+        """The jobs of a conversation, and those with these ids, that have ended and whose results have not come into it yet."""
+        ...
+
     async def write(self, job: Job) -> Job:
         """Store a job, durably, over the version it has; the job as it is then. `JobChanged` if it is at another one."""
         ...
@@ -99,6 +103,10 @@ class MemoryJobs:
 
     async def list(self, subject: str) -> Sequence[Job]:
         return [job for (whose, _), job in self._jobs.items() if whose == subject]
+
+    async def list_due(self, subject: str, conversation: str, ids: Collection[str]) -> Sequence[Job]:
+        ended = [job for job in await self.list(subject) if job.ended and not job.delivered]
+        return [job for job in ended if job.id in ids or (conversation and job.conversation == conversation)]
 
     async def write(self, job: Job) -> Job:
         known = self._jobs.get((job.subject, job.id))

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
@@ -108,6 +108,10 @@ class Jobs:
     async def list(self, subject: str = "") -> Sequence[Job]:
         """The jobs of a caller, the oldest first."""
         return await self.storage.list(subject)
+
+    async def list_due(self, subject: str, conversation: str, ids: Collection[str]) -> Sequence[Job]:
+        """The jobs of a conversation, and those with these ids, that have ended and whose results have not come into it yet."""
+        return await self.storage.list_due(subject, conversation, ids)
 
     def progress(self, id: str) -> ToolProgress | None:
         """What a job that runs in this process has reported last."""
