@@ -31,6 +31,7 @@ QUIET = frozenset({"log", "_log", "logger", "_logger", "warnings", "span"})  # w
 # What CI runs in targets of their own without needing more than make test does.
 MARKS = re.sub(r" and not (attack|processes)\b", "", re.findall(r"-m '([^']*)'", (ROOT / "pyproject.toml").read_text("utf-8"))[0])
 NEAREST = 8  # test files that are run before all others that import the module
+MOST_DRAWS = 20  # in a small room what was chosen is often drawn again
 UNTOLD = frozenset({"__repr__", "__str__", "__hash__", "__rich_repr__"})
 COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE, ast.LtE: ast.Lt, ast.Gt: ast.GtE, ast.GtE: ast.Gt, ast.Eq: ast.NotEq, ast.NotEq: ast.Eq,
@@ -164,9 +165,13 @@ def choose(project: Project, count: int, seed: int, room: str = "") -> list[Muta
 
     chosen: dict[Mutation, None] = {}
     for name in itertools.islice(itertools.cycle(rooms), count * 20):
-        while not (kinds := kinds_of(module := chance.choice(rooms[name]))):
-            rooms[name].remove(module)  # there is nothing to change in it
-        chosen[chance.choice(kinds[chance.choice([*kinds])])] = None
+        for _ in range(MOST_DRAWS):
+            while not (kinds := kinds_of(module := chance.choice(rooms[name]))):
+                rooms[name].remove(module)  # there is nothing to change in it
+            mutation = chance.choice(kinds[chance.choice([*kinds])])
+            if mutation not in chosen:
+                chosen[mutation] = None
+                break
         if len(chosen) == count:
             break
     return [*chosen]
