@@ -66,6 +66,7 @@ PROGRAMS = {
     "opencode": "OpenCode's own",
     "nats-server": "a NATS server's own",
     "litellm": "LiteLLM's own",
+    "smg": "SMG's own",
     "transformers": "Hugging Face's own",
     "vllm": "vLLM's own",
     "python": "SGLang's own",
