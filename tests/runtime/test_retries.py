@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from callsmith.core.errors import Unavailable
+from callsmith.core.errors import StoreUnavailable, Unavailable
 from callsmith.core.events import ToolProgress, ToolStarted
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.dispatch import Dispatcher
@@ -82,3 +82,11 @@ async def test_all_attempts_together_have_the_time_of_one_call():
     inner, began = Recording(Tool("x", timeout=0.7), run=slow), now()
     result = await Dispatcher(inner).dispatch(Call("x", {}, "c1"))
     assert (result.code, len(inner.calls), now() - began) == ("timeout", 2, pytest.approx(0.7))
+
+
+@virtual_time
+async def test_what_an_operator_can_do_is_not_what_the_model_reads():
+    result, *_ = await tried(
+        Tool("x"), StoreUnavailable("the store is unreachable", hint="Connect call failed ('10.0.0.7', 5432)"), 9
+    )
+    assert (result.code, result.text) == ("internal_error", "internal_error: the store is unreachable")

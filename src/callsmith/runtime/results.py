@@ -7,7 +7,7 @@ from dataclasses import replace
 from logging import Logger
 from typing import Final
 
-from callsmith.core.errors import CallsmithError
+from callsmith.core.errors import CallsmithError, ModelError
 from callsmith.core.failures import make_failure
 from callsmith.core.types.escaped_text import cut_text
 from callsmith.core.values import Call, Message, Result
@@ -32,9 +32,12 @@ def reason_to_retry(failure: Result | Exception) -> str:
 
 
 def make_error_result(call: Call, error: BaseException) -> Result:
-    """The result of a tool that raised an exception: its message, or its type where it has none."""
+    """The result of a tool that raised an exception: its message, or its type where it has none.
+
+    A hint is the operator's and may name addresses: it is logged, and no model and no client reads it.
+    """
     try:
-        text = str(error)
+        text = error.message if isinstance(error, ModelError) else str(error)
     except Exception:
         text = ""
     return make_failure(call, "internal_error", text or type(error).__name__)

@@ -263,6 +263,8 @@ class Client:
                 later, _ = await self.ask(api, asked, text, "And?")
         except (*_LOST, Unanswered):  # it may have come into a turn whose answer got lost, and then it is read as it is stored
             later = str((await self._ended(f"/v1/jobs/{ids[0]}", ("running",)))["result"])
+        if "the store" in later:  # it was away just then, and the answer says so
+            later = str((await self._ended(f"/v1/jobs/{ids[0]}", ("running",)))["result"])
         if f"built {token}" not in later and job["status"] == "done":
             self.ledger.lost.append(f"the result of {ids[0]}, in a later turn: {later[:200]!r}")
 

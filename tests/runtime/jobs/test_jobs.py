@@ -9,6 +9,7 @@ import pytest
 
 from callsmith.core.approval import Approved
 from callsmith.core.capability.authority import Authority
+from callsmith.core.errors import StoreUnavailable
 from callsmith.core.events import ToolFinished, ToolProgress
 from callsmith.core.ports import Context
 from callsmith.core.values import Call, Choice, Message, Result, Tool
@@ -412,3 +413,17 @@ async def test_what_a_nested_run_notes_is_not_the_outer_calls():
     work.call = look  # type: ignore[method-assign]
     await everything(FakeModel(calls(Call("build", {}, "c1")), says("…")), BackgroundTools(work, jobs))
     assert seen[0] is not None and seen[1] is None
+
+
+async def test_a_result_reaches_the_model_although_the_store_cannot_note_that_it_did(monkeypatch: pytest.MonkeyPatch):
+    storage, call = MemoryJobs(), Call("draw", {}, "c1")
+    ended = Job("job_1", call, Tool("draw"), "", "", 1.0, "done", 2.0, result=Result("c1", "draw", "a cat.png"))
+    await storage.write(ended)
+
+    async def write(job: Job) -> Job:
+        raise StoreUnavailable("it is away")
+
+    monkeypatch.setattr(storage, "write", write)
+    toolset = BackgroundTools(Functions(), Jobs(storage))
+    (result,) = [item async for item in toolset.call(Call("job_result", {"job": "job_1"}, "c2"), Context())]
+    assert isinstance(result, Result) and result.text.startswith("a cat.png")

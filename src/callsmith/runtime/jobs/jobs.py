@@ -148,7 +148,7 @@ class Jobs:
     async def deliver(self, job: Job) -> None:
         """The result of a job has come into its conversation: it is not brought there again."""
         if not job.delivered:
-            with suppress(JobChanged):
+            with suppress(JobChanged, StoreUnavailable):  # rather once more than not at all
                 await self.storage.write(replace(job, delivered=True))
 
     async def cancel(self, job: Job) -> Job | None:
