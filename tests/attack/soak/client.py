@@ -10,7 +10,7 @@ from typing import Any
 
 import httpx2
 from websockets.asyncio.client import connect
-from websockets.exceptions import ConnectionClosed
+from websockets.exceptions import ConnectionClosed, InvalidMessage
 
 from callsmith.runtime.jobs.background import JOB_ID
 from tests.attack.soak.apis import APIS, PATHS, BrokenAnswer, Unanswered, body_of, read_answer, read_stream
@@ -20,7 +20,7 @@ from tests.attack.soak.upstream import LIES, SLOW_LIES
 PAUSE = 0.25  # seconds between two requests of a client: enough is left of the machine for other work
 _APPROVAL = re.compile(r"confirm_[0-9a-f]{24}")
 _LATER = (429, 503, 504, 529)
-_LOST = (httpx2.HTTPError, OSError, EOFError, ConnectionClosed)
+_LOST = (httpx2.HTTPError, OSError, EOFError, ConnectionClosed, InvalidMessage)
 _PATIENCE = 240.0  # seconds until something that was acknowledged has come to its end, whatever is hit meanwhile
 
 
