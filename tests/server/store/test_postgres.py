@@ -37,7 +37,9 @@ def url(server: Database) -> str:
 
 
 @pytest.fixture
-def open(url: str) -> Iterator[Open]:
+def open(url: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Open]:
+    """Opens stores that prune as often as they should, however slow the machine is."""
+    monkeypatch.setattr("callsmith.server.store.postgres.store._SLOW", 60.0)
     with ExitStack() as opened:
         yield lambda **options: opened.enter_context(closing(PostgresStore(url, **options)))
 
