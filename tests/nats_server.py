@@ -2,7 +2,6 @@
 
 import os
 import shutil
-import signal
 import socket
 import subprocess
 import time
@@ -10,6 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
 import pytest
+
+from tests.processes import hang, wake
 
 _PATIENCE = 30.0
 
@@ -63,11 +64,11 @@ class NatsServer:
     def hung(self) -> Iterator[None]:
         """It is there, and passes nothing on."""
         assert self._process is not None
-        os.kill(self._process.pid, signal.SIGSTOP)
+        hang(self._process.pid)
         try:
             yield
         finally:
-            os.kill(self._process.pid, signal.SIGCONT)
+            wake(self._process.pid)
 
 
 @contextmanager

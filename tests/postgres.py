@@ -16,6 +16,8 @@ from uuid import uuid4
 
 import pytest
 
+from tests.processes import hang, wake
+
 _PATIENCE = 60.0  # seconds until a database that has not come up will not
 _SETTINGS = {
     "fsync": "off",  # what is killed here is a process, and not the machine
@@ -121,12 +123,12 @@ class Database:
         children = Path(f"/proc/{self.pid}/task/{self.pid}/children").read_text().split()
         processes = [self.pid, *map(int, children)]
         for process in processes:
-            os.kill(process, signal.SIGSTOP)
+            hang(process)
         try:
             yield
         finally:
             for process in processes:
-                os.kill(process, signal.SIGCONT)
+                wake(process)
 
     def sql(self, *statements: str) -> str:
         """Run statements, each by itself; what the last one finds."""

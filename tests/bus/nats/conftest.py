@@ -1,7 +1,5 @@
 """A NATS server, providers in processes of their own, and a bus that calls them."""
 
-import os
-import signal
 import subprocess
 import sys
 from collections import Counter
@@ -13,6 +11,7 @@ import pytest
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.opening import open_bus
 from tests.nats_server import NatsServer, running_nats
+from tests.processes import hang, wake
 from tests.waiting import until
 
 
@@ -40,11 +39,11 @@ class Process:
         self._process.wait()
 
     def hang(self) -> None:
-        os.kill(self._process.pid, signal.SIGSTOP)
+        hang(self._process.pid)
 
     def wake(self) -> None:
         if self._process.poll() is None:
-            os.kill(self._process.pid, signal.SIGCONT)
+            wake(self._process.pid)
 
     def say(self, line: str) -> None:
         assert self._process.stdin is not None
