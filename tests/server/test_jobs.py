@@ -9,7 +9,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from callsmith.core.errors import StoreUnavailable
+from callsmith.core.errors import ModelError, StoreUnavailable
 from callsmith.core.events import ToolProgress
 from callsmith.core.values import Call, Result, Tool
 from callsmith.runtime.jobs.background import JOB_ID
@@ -81,6 +81,29 @@ async def test_the_result_of_a_job_comes_with_the_next_request_of_the_session():
         assert result.startswith("a cat.png\n(This is the result of draw")
         assert await ask(client, session_id="talk") == "Yes."
         assert results(model) == []  # once is enough
+    assert studio.drawn == ["a cat"]
+
+
+@pytest.mark.req("R217")
+async def test_the_result_comes_again_where_the_turn_it_came_in_was_lost():
+    leaves, fails = [*says("He")[:1], 60.0], ModelError("it has crashed")
+    studio, model = Studio(), StrictFakeModel(calls(DRAW), says("I am drawing."), leaves, fails, says("Here."), says("Yes."))
+    async with http(create_app({"m": model}, tools=studio.tools)) as client:
+        await ask(client, session_id="talk")
+        (job,) = (await client.get("/v1/jobs")).json()["data"]
+        studio.done.set()
+        await ended(client, job["id"])
+        asking = asyncio.create_task(ask(client, session_id="talk"))
+        await until(lambda: len(model.asked) == 3)
+        asking.cancel()
+        await asyncio.wait([asking])
+        await until(lambda: model.open == 0)
+        body = {"model": "m", "messages": HI, "session_id": "talk"}
+        assert (await client.post("/v1/chat/completions", json=body)).status_code == 500
+        assert await ask(client, session_id="talk") == "Here."
+        assert [result.startswith("a cat.png") for result in results(model)] == [True]
+        assert await ask(client, session_id="talk") == "Yes."
+        assert results(model) == []
     assert studio.drawn == ["a cat"]
 
 

@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from callsmith.core.choice import JOB_RESULT
 from callsmith.core.closing import closing
-from callsmith.core.events import CallEvent, ToolProgress
+from callsmith.core.events import CallEvent, RunEvent, ToolProgress, TurnEnded
 from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Message, Result, Schema, Tool
@@ -50,6 +50,7 @@ class BackgroundTools:
         self._toolset = toolset
         self._jobs = jobs
         self._patterns = tuple(patterns)
+        self._given: list[Job] | None = None  # whose results were given in a turn that has not ended
 
     async def tools(self) -> Sequence[Tool]:
         tools = await self._toolset.tools()
@@ -66,6 +67,17 @@ class BackgroundTools:
         async with closing(items):
             async for item in items:
                 yield item
+
+    async def delivering(self, events: AsyncIterator[RunEvent]) -> AsyncIterator[RunEvent]:
+        """The events of a turn of which nothing stays if it fails or is not read to its end: only there have the results that
+        were given in it come into the conversation. Else they come again."""
+        self._given = []
+        async with closing(events) as turn:
+            async for event in turn:
+                if isinstance(event, TurnEnded):
+                    while self._given:
+                        await self._jobs.deliver(self._given.pop())
+                yield event
 
     def _is_background(self, tool: Tool) -> bool:
         return tool.background or any(fnmatchcase(tool.name, pattern) for pattern in self._patterns)
@@ -87,7 +99,10 @@ class BackgroundTools:
         if job.result is None:
             yield Result(call.id, call.name, f"{id} is still running{self._how_far(id)}.", code=ACCEPTED)
             return
-        await self._jobs.deliver(job)
+        if self._given is None:
+            await self._jobs.deliver(job)
+        else:
+            self._given.append(job)
         yield Result(call.id, call.name, f"{job.result.text}\n{_origin(job)}", job.result.ok, job.result.code)
 
     async def _follow(self, job: Job, seconds: float, call: Call) -> AsyncIterator[ToolProgress]:

@@ -120,7 +120,8 @@ class ApprovalRun:
                 for result in await self._resume():
                     yield ToolFinished(result)
                 has_called = self._storage.paused is not None  # the call that waited
-                async with closing(run.events(plan.request, plan.context, has_called=has_called)) as events:
+                turn = run.events(plan.request, plan.context, has_called=has_called)
+                async with closing(plan.background.delivering(turn)) as events:
                     async for event in events:
                         if isinstance(event, TurnEnded) and not self._is_waiting:
                             await self._finish()

@@ -104,13 +104,14 @@ def _calls(calls: Iterable[Call]) -> bytes:
 class RunPlan:
     """The model with its guards, the tools, the request with all the model is offered, and for whom it runs.
 
-    `client_tools` are the client's own, as it describes them: the server does not run their calls. `seen` are the calls in the
-    history that the model made here.
+    `background` is what among the tools knows of jobs. `client_tools` are the client's own, as it describes them: the server does
+    not run their calls. `seen` are the calls in the history that the model made here.
     """
 
     model_name: str
     model: Model
     tools: Toolset
+    background: BackgroundTools
     request: Request
     context: Context
     options: ToolOptions = DEFAULT_OPTIONS
@@ -252,6 +253,7 @@ class ToolPlanner:
             name,
             narrowed_model,
             server_tools,
+            listed,
             replace(request, tools=offered_tools(await server_tools.tools(), request.tools)),
             Context(conversation=conversation, subject=subject, tighten=tighten, authority=self.authority_of(subject)),
             options,
