@@ -10,9 +10,10 @@ Instances have `, ` and `: ` between their parts. A schema passes whole where ea
 import json
 import lzma
 import random
+import sys
 from collections import Counter
 from collections.abc import Sequence
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from statistics import mean, median, quantiles
 from typing import Any
@@ -40,11 +41,17 @@ def main(model: str, corpus: str | None = None, sample: int | None = None, engin
                 workers.append(stack.enter_context(Worker(name, model)))
             except ImportError as missing:
                 print(f"\n{name}: not installed ({missing}); make rivals fetches it")
-        for case in cases:
-            for worker in workers:
+        results = [(worker, held.setdefault(worker.name, list[Held]())) for worker in workers]
+        with suppress(KeyboardInterrupt):  # what was measured until then is told
+            for number, case in enumerate(cases, 1):
                 instances = [test["data"] for test in case["tests"]]
-                held.setdefault(worker.name, []).append(worker.hold(case["schema"], instances))
-    tell(cases, held, is_all=sample is None)
+                found = [worker.hold(case["schema"], instances) for worker, _ in results]
+                for (_, known), one in zip(results, found, strict=True):
+                    known.append(one)
+                if number % 100 == 0:
+                    print(f"{number} of {len(cases)} schemas", file=sys.stderr)
+    done = min(map(len, held.values()), default=0)
+    tell(cases[:done], held, is_all=sample is None and done == len(cases))
 
 
 def read(corpus: Path, sample: int | None = None) -> list[Any]:

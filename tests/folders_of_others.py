@@ -8,7 +8,7 @@ from pathlib import Path
 CONTENT = b"GGUF" + bytes(range(256)) * 8
 
 
-def write_ollama(root: Path, name: str, content: bytes | Path | None = CONTENT) -> Path:
+def write_ollama(root: Path, name: str, content: bytes | Path | None = CONTENT, projector: Path | None = None) -> Path:
     """A model as `ollama pull` leaves it: a manifest at HOST/NAMESPACE/MODEL/TAG, and blobs by their digests; without content one
     that runs in the cloud. The blob of its weights."""
     blobs = root / "blobs"
@@ -21,6 +21,8 @@ def write_ollama(root: Path, name: str, content: bytes | Path | None = CONTENT) 
 
     data = content.read_bytes() if isinstance(content, Path) else content
     model = [keep(data, "ollama.image.model")] if data is not None else []
+    if projector:
+        model += [keep(projector.read_bytes(), "ollama.image.projector")]
     manifest = {
         "schemaVersion": 2,
         "mediaType": "application/vnd.docker.distribution.manifest.v2+json",

@@ -31,7 +31,7 @@ from callsmith.models.traits import Traits, describe_local
 from callsmith.models.weights.catalogue import Entry, catalogue, find_entry
 from callsmith.models.weights.disk import find_file, find_path
 from callsmith.models.weights.fetch import locate
-from callsmith.models.weights.found import find_model
+from callsmith.models.weights.found import find_model, find_ollama_projector
 from callsmith.models.weights.hub_names import CHECKPOINT_SCHEME, HUB_SCHEME, is_hub_address, parse
 from callsmith.models.weights.measured import Measured, find_measured
 from callsmith.wire.upstream.dialects import UpstreamDialect, dialect_named
@@ -276,7 +276,9 @@ def _engine_options(spec: str, options: Options) -> tuple[str, str, dict[str, ob
     scheme, rest = find_weights(spec)
     entry = catalogue().get(spec)
     context = options.context or (min(entry.context, _LONGEST_CONTEXT) if entry else None)
-    return scheme, rest, {**options.for_engine(), "context": context, "live": options.live, "queue": options.queue}
+    known = find_ollama_projector(Path(rest)) if scheme == WEIGHTS_SCHEME else None
+    own = {"context": context, "live": options.live, "queue": options.queue, "known_projector": known}
+    return scheme, rest, {**options.for_engine(), **own}
 
 
 def _choose_format(

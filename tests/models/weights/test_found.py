@@ -7,11 +7,12 @@ from pathlib import Path
 import pytest
 
 from callsmith.core.errors import CallsmithError, Unavailable, UnknownName, UsageError
-from callsmith.models.opening import find_weights
+from callsmith.core.ports import model_info
+from callsmith.models.opening import Options, find_weights, open_model
 from callsmith.models.remote import providers
 from callsmith.models.remote.providers import parse_spec
 from callsmith.models.weights.fetch import locate
-from callsmith.models.weights.found import FoundModel, find_model, find_models
+from callsmith.models.weights.found import FoundModel, find_model, find_models, find_ollama_projector
 from tests.folders_of_others import (
     CONTENT,
     write_cached,
@@ -19,6 +20,8 @@ from tests.folders_of_others import (
     write_lm_studio,
     write_ollama,
 )
+from tests.small import THREADS, shallow_file
+from tests.tiny_projector import write_projector
 
 pytestmark = pytest.mark.usefixtures("home")
 
@@ -62,6 +65,23 @@ def test_the_folder_of_ollama_may_be_elsewhere(home: Path, monkeypatch: pytest.M
     monkeypatch.setenv("OLLAMA_MODELS", str(home / "elsewhere"))
     write_ollama(home / "elsewhere", "registry.ollama.ai/library/qwen3/4b")
     assert listed() == {"qwen3:4b": "Ollama"}
+
+
+@pytest.mark.parametrize("width", [576, 64])
+async def test_a_model_of_ollama_reads_images_by_the_projector_that_its_manifest_names(home: Path, width: int):
+    pytest.importorskip("xllamacpp")
+    write_projector(home / "projector.gguf", width)
+    write_ollama(home / ".ollama" / "models", "registry.ollama.ai/library/blind/7b", CONTENT)
+    write_ollama(home / ".ollama" / "models", "registry.ollama.ai/library/llava/7b", shallow_file(), home / "projector.gguf")
+    blob = locate("llava:7b")
+    assert find_ollama_projector(locate("blind:7b")) is None
+    assert find_ollama_projector(home / "projector.gguf") is None
+    found = find_ollama_projector(blob)
+    assert found is not None
+    assert found.read_bytes() == (home / "projector.gguf").read_bytes()
+    model = open_model("llava:7b", Options(context=256, threads=THREADS))
+    assert model_info(model).reads_images == (width == 576)  # one that does not fit keeps nobody from text
+    await model.close()
 
 
 def test_what_only_ollama_can_run_is_listed_with_the_reason(home: Path):

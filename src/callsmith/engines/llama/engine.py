@@ -13,7 +13,7 @@ try:
     from callsmith.engines.llama.gguf import MOST_SEQUENCES, LlamaContext, Weights, describe_file
     from callsmith.engines.llama.libllama import load
     from callsmith.engines.llama.placement import memory_of, read_header
-    from callsmith.engines.llama.projector import Projector, open_projector
+    from callsmith.engines.llama.projector import Projector, find_projector, open_projector
 except ModuleNotFoundError as missing:
     if missing.name not in ("llguidance", "numpy"):
         raise
@@ -30,19 +30,20 @@ def open(
     fast_forward: bool = True,
     gpu_layers: int | None = None,
     projector: str | None = None,
+    known_projector: Path | None = None,
 ) -> "LlamaEngine":
     """The engine for the GGUF file at that path.
 
     `context` is how many tokens prompts and answers may have together, `live` how many requests are decoded at once, and `queue`
     how many more may wait for admission. `gpu_layers` are on GPUs: None is as many as fit, 0 none. `projector` is the file that
-    reads images for the model; without it, the one beside the model's file is taken, if there is one.
+    reads images for the model; without it, `known_projector` or the one beside the model's file is tried, if there is one.
     """
     if min(context, threads or 1, live) < 1 or min(queue, gpu_layers or 0) < 0:
         numbers = f"{context}, {threads} and {live}"
         raise UsageError(f"context, threads and live must be at least 1, not {numbers}; queue and gpu_layers at least 0")
     path = Path(rest).expanduser()
     weights = Weights(load(), path, gpu_layers=gpu_layers, context=context)
-    reader, no_images = open_projector(weights, projector, path, threads=threads)
+    reader, no_images = open_projector(weights, projector, known_projector or find_projector(path), threads=threads)
     weights.info = replace(weights.info, no_images=no_images)
     sequences = min(live if weights.recurrent else 3 * live, MOST_SEQUENCES)
     memory = LlamaContext(weights, size=context, threads=threads, sequences=sequences, pictures=reader and reader.rows)

@@ -247,14 +247,13 @@ def _read_data(image: Image) -> bytes:
 
 
 def open_projector(
-    weights: Weights, path: str | None, model: Path, *, threads: int | None = None
+    weights: Weights, path: str | None, found: Path | None, *, threads: int | None = None
 ) -> tuple[Projector | None, str]:
-    """The projector at that path, else the one beside the model; where there is none that works, why images are not read."""
+    """The projector at that path, else the one that was found; where there is none that works, why images are not read."""
     if path:
         if not Path(path).expanduser().is_file():
             raise Unavailable(f"there is no projector at {path}", hint="Name a GGUF file, as in --projector mmproj-F16.gguf")
         return Projector(weights, Path(path).expanduser(), threads=threads), ""
-    found = find_projector(model)
     if found is None:
         return None, f"{NO_IMAGES}: it has no projector (mmproj-….gguf) beside it, nor by --projector"
     try:

@@ -18,12 +18,20 @@ from callsmith.models.weights.found.folders import LLAMA, LM_STUDIO, find_llama_
 from callsmith.models.weights.found.hub_cache import find_cached_models
 from callsmith.models.weights.found.model import Finding, FoundModel, SkippedModel
 from callsmith.models.weights.found.ollama import PROGRAM as OLLAMA
-from callsmith.models.weights.found.ollama import find_ollama_models
+from callsmith.models.weights.found.ollama import find_ollama_models, find_ollama_projector
 from callsmith.models.weights.hub_models import hub_models
 from callsmith.models.weights.hub_names import HubName
 from callsmith.models.weights.variants import choose_variant
 
-__all__ = ["FoundModel", "SkippedModel", "find_hub_model", "find_model", "find_models", "list_model_names"]
+__all__ = [
+    "FoundModel",
+    "SkippedModel",
+    "find_hub_model",
+    "find_model",
+    "find_models",
+    "find_ollama_projector",
+    "list_model_names",
+]
 
 PREFIXES: Final[Mapping[str, str]] = {"ollama": OLLAMA, "lmstudio": LM_STUDIO, "llama.cpp": LLAMA}
 

@@ -3,7 +3,7 @@
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from pathlib import Path
 from typing import Final
@@ -18,14 +18,15 @@ PROGRAM: Final = "Ollama"
 _HOST, _NAMESPACE = "registry.ollama.ai", "library"  # that nobody writes
 _HUB_HOSTS: Final = ("hf.co", "huggingface.co")
 _MODEL: Final = "application/vnd.ollama.image.model"
+_PROJECTOR: Final = "application/vnd.ollama.image.projector"
 _DIGEST: Final = re.compile(r"sha256[:-]([0-9a-f]{64})")
 _LEVELS: Final = 4
 
 
 def find_ollama_models() -> Iterator[Finding]:
     """The models of Ollama, and those that it has in a form that only Ollama runs."""
-    root = Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models").expanduser()
-    for manifest in islice(_paths(root / "manifests", _LEVELS), MOST_FILES):
+    root = _root()
+    for manifest in _manifests(root):
         host, namespace, model, tag = manifest.parts[-_LEVELS:]
         place = "" if host == _HOST and namespace == _NAMESPACE else f"{namespace}/" if host == _HOST else f"{host}/{namespace}/"
         name = f"{place}{model}:{tag}"
@@ -36,6 +37,26 @@ def find_ollama_models() -> Iterator[Finding]:
         repo = f"{namespace}/{model}" if host in _HUB_HOSTS else ""
         variant = Variant(tag if repo and tag != "latest" else "", (WeightFile(found.name, found.stat().st_size),))
         yield FoundModel(PROGRAM, name, found, variant, repo)
+
+
+def find_ollama_projector(weights: Path) -> Path | None:
+    """The projector of a model of Ollama: a blob that the same manifest names."""
+    root = _root()
+    if not weights.is_relative_to(root / "blobs"):
+        return None
+    for manifest in _manifests(root):
+        layers = _read_layers(manifest)
+        if not isinstance(layers, str) and weights in _blobs(root / "blobs", layers, _MODEL):
+            return next((blob for blob in _blobs(root / "blobs", layers, _PROJECTOR) if blob and blob.is_file()), None)
+    return None
+
+
+def _root() -> Path:
+    return Path(os.environ.get("OLLAMA_MODELS") or Path.home() / ".ollama" / "models").expanduser()
+
+
+def _manifests(root: Path) -> Iterator[Path]:
+    return islice(_paths(root / "manifests", _LEVELS), MOST_FILES)
 
 
 def _paths(folder: Path, levels: int) -> Iterator[Path]:
@@ -56,21 +77,26 @@ def _read_model(blobs: Path, manifest: Path) -> Path | str:
     layers = _read_layers(manifest)
     if isinstance(layers, str):
         return layers
-    models = [layer for layer in layers if as_text(layer.get("mediaType")) == _MODEL]
+    models = _blobs(blobs, layers, _MODEL)
     if not models:
         return "it has no GGUF file: it runs in Ollama's cloud, or only in Ollama"
     if len(models) > 1:
         return f"its weights are in {len(models)} files"
-    digest = _DIGEST.fullmatch(as_text(models[0].get("digest")))
-    if digest is None:
+    blob = models[0]
+    if blob is None:
         return "its manifest names its weights by something that is no digest"
-    blob = blobs / f"sha256-{digest[1]}"
     try:
         if not blob.is_file():
             return f"its weights are missing: there is no {blob.name}"
         return blob if is_gguf(blob) else "its weights are no GGUF file"
     except OSError as error:
         return f"its weights cannot be read: {error.strerror or error}"
+
+
+def _blobs(blobs: Path, layers: Iterable[Mapping[str, Json]], kind: str) -> list[Path | None]:
+    """The files of the layers of this kind; None for one that is named by something that is no digest."""
+    digests = [_DIGEST.fullmatch(as_text(layer.get("digest"))) for layer in layers if as_text(layer.get("mediaType")) == kind]
+    return [blobs / f"sha256-{digest[1]}" if digest else None for digest in digests]
 
 
 def _read_layers(manifest: Path) -> list[Mapping[str, Json]] | str:
