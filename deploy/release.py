@@ -12,11 +12,14 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 CHANGELOG = "CHANGELOG.md"
-# Where the version stands: the file, and what is around it.
+# Where the version stands: the file, and what is around it, once or several times. `minor` is the version without its last part.
 VERSIONS = {
     "pyproject.toml": r'(?m)^version = "(?P<version>[^"]+)"$',
     "deploy/helm/Chart.yaml": r"(?m)^version: (?P<version>\S+)$",
     "deploy/helm/Chart.yaml (appVersion)": r"(?m)^appVersion: (?P<version>\S+)$",
+    "docs/start.md": r"callsmith-(?P<version>\d[^-]*)-py3-none-any\.whl",
+    "docs/check.md": r"actions/check@v(?P<version>\S+)",
+    "zensical.toml": r'(?m)^site_dir = "site/(?P<minor>[^"]+)"$',
 }
 # Also before 1.0: as PEP 440 and Semantic Versioning both write it.
 VERSION = re.compile(r"\d+\.\d+\.\d+((a|b|rc)\d+)?")
@@ -27,12 +30,17 @@ class ReleaseError(Exception):
 
 
 def read_versions(root: Path) -> dict[str, str]:
-    """The version as each file has it."""
+    """The version as each file has it; in one that has it several times, perhaps several."""
     versions: dict[str, str] = {}
     for place, pattern in VERSIONS.items():
-        match = re.search(pattern, (root / place.partition(" ")[0]).read_text("utf-8"))
-        versions[place] = match["version"] if match else "none"
+        found = re.finditer(pattern, (root / place.partition(" ")[0]).read_text("utf-8"))
+        versions[place] = " and ".join(sorted({match[1] for match in found})) or "none"
     return versions
+
+
+def written(place: str, version: str) -> str:
+    """The version as a file is to have it."""
+    return version.rpartition(".")[0] if "<minor>" in VERSIONS[place] else version
 
 
 def read_notes(root: Path, version: str) -> str:
@@ -49,7 +57,7 @@ def check(root: Path, tag: str) -> str:
     version = tag.removeprefix("v")
     if not tag.startswith("v") or not VERSION.fullmatch(version):
         raise ReleaseError(f"the tag {tag!r} is not of the form v1.2.3 or v1.2.3rc1")
-    others = {place: known for place, known in read_versions(root).items() if known != version}
+    others = {place: known for place, known in read_versions(root).items() if known != written(place, version)}
     if others:
         raise ReleaseError(f"the tag says {version}, and " + ", ".join(f"{place} {known}" for place, known in others.items()))
     read_notes(root, version)
@@ -72,11 +80,12 @@ def prepare(root: Path, version: str) -> None:
     for place, pattern in VERSIONS.items():
         path = root / place.partition(" ")[0]
         content = path.read_text("utf-8")
-        match = re.search(pattern, content)
-        if match is None:
+        spans = [match.span(1) for match in re.finditer(pattern, content)]
+        if not spans:
             raise ReleaseError(f"{place} has no version")
-        start, end = match.span("version")
-        path.write_text(content[:start] + version + content[end:], "utf-8")
+        for start, end in reversed(spans):
+            content = content[:start] + written(place, version) + content[end:]
+        path.write_text(content, "utf-8")
 
 
 def main() -> None:
