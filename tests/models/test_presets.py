@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from callsmith.core.errors import UnknownName, UsageError
-from callsmith.core.events import CallReady
+from callsmith.core.events import CallReady, Text
 from callsmith.core.values import Message, Request, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
@@ -148,6 +148,18 @@ def test_the_name_counts_where_the_template_shows_no_calls(opened):
 )
 def test_what_was_never_taught_a_format_speaks_the_generic_one(opened, name: str):
     assert opened(name, CHATML).format == format_named("generic-xml")
+
+
+@pytest.mark.parametrize("name", ["my-own-model", "CodeLlama-7B-Instruct", "Meta-Llama-3-8B-Instruct"])
+async def test_what_was_never_taught_a_format_is_read_where_it_writes_json_between_the_same_markers(
+    monkeypatch: pytest.MonkeyPatch, name: str
+):
+    wrote = '<tool_call>\n{"name": "look", "arguments": {"at": "Bonn"}}\n</tool_call>'
+    monkeypatch.setattr(opening, "_engine", lambda *_: Weights(name, CHATML, wrote))
+    model = open_model("some.gguf", Options())
+    events = [event async for event in model.stream(Request((Message.user("go"),), tools=(Tool("look"),)))]
+    assert [event.call.arguments for event in events if isinstance(event, CallReady)] == [{"at": "Bonn"}]
+    assert not [event for event in events if isinstance(event, Text)]
 
 
 @pytest.mark.req("R37")

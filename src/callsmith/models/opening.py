@@ -38,7 +38,7 @@ from callsmith.wire.upstream.dialects import UpstreamDialect, dialect_named
 from callsmith.wire.upstream.quirks import Quirks
 
 _log = logging.getLogger(__name__)
-FALLBACK = "generic-xml"  # for models that were never taught a format of their own
+FALLBACK = ("generic-xml", "hermes")  # for models that were never taught a format: the second one is read, too
 WEIGHTS_SCHEME = "llama"  # the engine that opens GGUF files
 _LONGEST_CONTEXT = 8192  # tokens, where the user does not ask for more: memory grows with it
 _SCHEME = re.compile(r"[a-z][a-z0-9_-]+")  # two letters at least: `C:` is a drive
@@ -288,4 +288,5 @@ def _choose_format(
     if entry:
         also = tuple(format_named(name) for name in entry.also)
         return FormatChoice(format_named(options.format or entry.format), also, entry.parallel)
-    return resolve_format(options.format, template, preset, response_template) or FormatChoice(format_named(FALLBACK))
+    first, *also = map(format_named, FALLBACK)
+    return resolve_format(options.format, template, preset, response_template) or FormatChoice(first, tuple(also))
