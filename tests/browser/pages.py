@@ -40,7 +40,7 @@ async def opened(url: str, **options: Any) -> AsyncIterator[Any]:
     """The page at an address, in a window of its own. Whatever the console complains about fails the test."""
     async with browser() as chromium:
         context = await chromium.new_context(**{"viewport": DESK, **options})
-        context.set_default_timeout(15_000)
+        context.set_default_timeout(60_000)  # a machine that is busy takes long to open a page
         page = await context.new_page()
         complaints = watch(page)
         await page.goto(url)
