@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 
 from callsmith.core.choice import JOB_RESULT
 from callsmith.core.closing import closing
-from callsmith.core.events import CallEvent, RunEvent, ToolProgress, TurnEnded
+from callsmith.core.events import CallEvent, ToolProgress
 from callsmith.core.failures import make_failure
 from callsmith.core.ports import Context, Toolset
 from callsmith.core.values import Call, Json, Message, Result, Schema, Tool
@@ -68,16 +68,14 @@ class BackgroundTools:
             async for item in items:
                 yield item
 
-    async def delivering(self, events: AsyncIterator[RunEvent]) -> AsyncIterator[RunEvent]:
-        """The events of a turn of which nothing stays if it fails or is not read to its end: only there have the results that
-        were given in it come into the conversation. Else they come again."""
+    def hold_results(self) -> None:
+        """Of the turn that begins nothing stays if it fails or is not read to its end: the results that are given in it have
+        come into the conversation with `release_results`, and else come again."""
         self._given = []
-        async with closing(events) as turn:
-            async for event in turn:
-                if isinstance(event, TurnEnded):
-                    while self._given:
-                        await self._jobs.deliver(self._given.pop())
-                yield event
+
+    async def release_results(self) -> None:
+        while self._given:
+            await self._jobs.deliver(self._given.pop())
 
     def _is_background(self, tool: Tool) -> bool:
         return tool.background or any(fnmatchcase(tool.name, pattern) for pattern in self._patterns)

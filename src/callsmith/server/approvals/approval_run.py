@@ -120,11 +120,13 @@ class ApprovalRun:
                 for result in await self._resume():
                     yield ToolFinished(result)
                 has_called = self._storage.paused is not None  # the call that waited
-                turn = run.events(plan.request, plan.context, has_called=has_called)
-                async with closing(plan.background.delivering(turn)) as events:
+                plan.background.hold_results()
+                async with closing(run.events(plan.request, plan.context, has_called=has_called)) as events:
                     async for event in events:
-                        if isinstance(event, TurnEnded) and not self._is_waiting:
-                            await self._finish()
+                        if isinstance(event, TurnEnded):
+                            await plan.background.release_results()
+                            if not self._is_waiting:
+                                await self._finish()
                         yield event
             except BaseException:
                 await self._journal.cancel_started()
