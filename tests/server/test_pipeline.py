@@ -35,7 +35,7 @@ async def test_an_answer_takes_a_place_and_is_recorded_with_what_it_cost():
     async for event in answers.answer(model, ASKED):
         texts += [event.text] if isinstance(event, Text) else []
         assert answers.gate.active == 1
-    (turn,) = answers.trace.turns()
+    (turn,) = [known.turn for known in answers.turns.latest()]
     assert (texts, answers.gate.active) == (["a", "b"], 0)
     assert (turn.model, turn.usage.completion, turn.reason) == ("m", 3, "stop")
 

@@ -59,7 +59,8 @@ class RecentTurns:
 class AnswerPipeline:
     """Answers requests with the models and the tools of the server, as far as the caller may use them.
 
-    `gate` and `rates` say who is answered, `trace` and `turns` record what was, and `store` has the runs that wait for a person.
+    `gate` and `rates` say who is answered, `trace` counts turns, `turns` has the latest, and `store` the runs that wait for a
+    person.
     """
 
     settings: Settings
@@ -68,7 +69,7 @@ class AnswerPipeline:
     store: Store = field(default_factory=SqliteStore)
     gate: AdmissionGate = field(default_factory=AdmissionGate)
     rates: RateLimits = field(default_factory=RateLimits)
-    trace: Trace = field(default_factory=Trace)
+    trace: Trace = field(default_factory=lambda: Trace(0))
     turns: RecentTurns = field(default_factory=RecentTurns)
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
 
@@ -217,7 +218,7 @@ class _Answering:
 
 @dataclass(frozen=True, slots=True)
 class _RequestRecorder:
-    """Records the turns of one request: in the trace, among the caller's latest, and as used by the caller."""
+    """Records the turns of one request: counted, among the caller's latest, and as used by the caller."""
 
     answers: AnswerPipeline
     http: RequestContext | None

@@ -58,7 +58,7 @@ async def test_turns_with_the_servers_own_tools_are_recorded():
     model = StrictFakeModel(calls(Call("weather", {"city": SECRET}, "c1")), says(SECRET))
     answers = make_pipeline({"parrot": model}, Functions(weather), Settings())
     await everything(answers.answer(model, ASKED))
-    (turn,) = answers.trace.turns()
+    (turn,) = [known.turn for known in answers.turns.latest()]
     assert (turn.model, turn.offered, turn.external, turn.reason) == ("parrot", ("weather",), False, "stop")
     assert [(call.tool, call.outcome) for call in turn.calls] == [("weather", "ok")]
     assert turn.usage == Usage(14, 6, 2, 1)
@@ -70,7 +70,7 @@ async def test_turns_with_tools_of_the_clients_own_are_recorded_and_their_calls_
     model = StrictFakeModel(events)
     answers = make_pipeline({"parrot": model}, Functions(weather), Settings())
     assert await everything(answers.answer(model, Request(ASKED.messages, (WEATHER,)))) == events
-    (turn,) = answers.trace.turns()
+    (turn,) = [known.turn for known in answers.turns.latest()]
     assert (turn.model, turn.offered, turn.external, turn.reason) == ("parrot", ("weather",), True, "calls")
     assert [call.outcome for call in turn.calls] == ["passed_on", "invalid"]
 
@@ -80,7 +80,7 @@ async def test_a_request_that_makes_no_sense_is_no_turn():
     answers = make_pipeline({"parrot": model}, None, Settings())
     with pytest.raises(UsageError):
         await everything(answers.answer(model, Request(ASKED.messages, (WEATHER,), Choice.only("wether"))))
-    assert answers.trace.turns() == ()
+    assert answers.turns.latest() == []
 
 
 @pytest.mark.req("R221")
@@ -96,7 +96,7 @@ async def test_nothing_that_was_said_reaches_trace_metrics_file_or_log(own: bool
     assert b'callsmith_tool_calls_total{tool="weather"} 2.0' in text
     kept = path.read_text("utf-8")
     assert kept.count("\n") == 1
-    for place in (repr(answers.trace.turns()), repr(answers.trace.counters()), text.decode(), kept, caplog.text):
+    for place in (repr(answers.turns.latest()), repr(answers.trace.counters()), text.decode(), kept, caplog.text):
         assert SECRET not in place
 
 
@@ -159,7 +159,7 @@ def test_the_format_is_the_one_that_is_asked_for():
 async def test_each_server_counts_for_itself_and_the_registry_of_the_process_is_left_alone():
     pipelines = [make_pipeline({"parrot": StrictFakeModel(says("hi"))}, None, Settings()) for _ in range(2)]
     await everything(pipelines[0].answer(pipelines[0].models.get("parrot"), ASKED))
-    assert [len(answers.trace.turns()) for answers in pipelines] == [1, 0]
+    assert [len(answers.turns.latest()) for answers in pipelines] == [1, 0]
     exposition(pipelines[0].trace.counters())
     assert not [family.name for family in REGISTRY.collect() if family.name.startswith("callsmith")]
 

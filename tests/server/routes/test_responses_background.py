@@ -131,7 +131,7 @@ async def test_one_that_fails_is_failed(answer: Any):
 
 
 async def test_one_that_its_server_did_not_live_to_complete_is_failed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(leases, "LEASE_SECONDS", 0.3)
+    monkeypatch.setattr(leases, "LEASE_SECONDS", 2.0)
     path = str(tmp_path / "store.db")
     program = f"""
 import uvicorn
@@ -140,7 +140,7 @@ from callsmith.server.app import create_app
 from callsmith.server.store import leases
 from callsmith.server.store.sqlite import SqliteStore
 from tests.fakes import FakeModel
-leases.LEASE_SECONDS = 0.3
+leases.LEASE_SECONDS = 2.0
 uvicorn.run(create_app({{"m": FakeModel([Text("one"), 60.0])}}, store=SqliteStore({path!r})), port=PORT, log_level="critical")
 """
     with killed_program(program) as url:

@@ -1,5 +1,6 @@
 """`/v1/turns` and `/v1/telemetry`: a caller's own turns, all of them for an admin, and no more than so many."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -7,6 +8,7 @@ from typing import Any
 import httpx2
 import pytest
 
+from callsmith.runtime.telemetry.turns import TurnRecord
 from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
 from callsmith.server.settings import Key, Settings
@@ -90,6 +92,19 @@ async def test_none_are_remembered_where_none_are_wanted():
     async with clients(FakeModel(says("one")), recent_turns=0) as (client, *_):
         await client.post(CHAT, json={"messages": HI})
         assert await turns(client) == []
+
+
+def records() -> int:
+    gc.collect()
+    return sum(isinstance(known, TurnRecord) for known in gc.get_objects())
+
+
+async def test_no_others_are_kept_in_memory():
+    before = records()
+    async with clients(FakeModel(says("one")), recent_turns=2) as (client, *_):
+        for _ in range(5):
+            await client.post(CHAT, json={"messages": HI})
+        assert records() == before + 2
 
 
 async def test_the_latest_come_first_and_only_as_many_as_are_asked_for():
