@@ -58,6 +58,7 @@ async def test_an_edited_message_is_answered_anew_and_what_came_after_is_the_ear
         assert await page.locator("#conversations a").all_inner_texts() == ["First, really?"]
         await page.get_by_role("link", name="Show the earlier version").click()
         await page.get_by_text("Two.").wait_for()
+        await page.locator(".bubble", has_text="First?").wait_for()  # what is hidden has no inner text
         assert await page.locator(".bubble").all_inner_texts() == ["First?", "Second?"]
         await page.get_by_role("link", name="Show the newer version").wait_for()
         assert await violations(page) == []

@@ -252,7 +252,7 @@ async def test_the_default_model_uses_a_tool_and_answers_on_the_page():
     try:
         app = create_app({"default": model}, tools=Functions(*TOOLS))
         async with served(app) as url, opened(url) as page:
-            await say(page, "What is 23 times 19? Use your tools.")
+            await say(page, "Calculate 23 times 19.")
             await page.locator(".summary").wait_for(timeout=600_000)
             assert await page.locator(".call.done", has_text="calculate").count() >= 1
             assert "437" in await page.locator(".blocks .text").last.inner_text()
