@@ -202,6 +202,16 @@ def test_one_call_at_a_time_is_enforced(tokenizer):
     assert not matches(request, f"{CALL}\n{CALL}")
 
 
+def test_a_tool_that_is_named_is_called_once(tokenizer):
+    several = f"{CALL}\n{CALL}"
+    named = {"type": "function", "function": {"name": "get_weather"}}
+    once, as_often_as_it_likes = (
+        composed(tokenizer)(tokenizer).adjust_request(asking([WEATHER], choice)) for choice in (named, "required")
+    )
+    assert matches(once, CALL) and not matches(once, several)
+    assert matches(as_often_as_it_likes, several)
+
+
 def test_required_calls_replace_an_output_format_and_free_ones_leave_it(tokenizer):
     kind = composed(tokenizer)
     wanted = {"response_format": {"type": "json_object"}}

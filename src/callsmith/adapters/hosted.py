@@ -59,7 +59,9 @@ def read_tool_fields(tools: Any, choice: Any, parallel: bool | None, *, all_stri
     known = tuple(_tools(tools, all_strict))
     if not known:
         return ToolRequest()
-    tool_request = ToolRequest(known, _read_choice(choice), parallel is not False)
+    choice = _read_choice(choice)
+    # A tool that is named is called exactly once: a small model that may go on repeats the call until its tokens are used up.
+    tool_request = ToolRequest(known, choice, parallel is not False and not choice.names)
     _ = tool_request.offered  # an unknown name is an error here
     return tool_request
 
