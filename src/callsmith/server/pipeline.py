@@ -69,7 +69,7 @@ class AnswerPipeline:
     store: Store = field(default_factory=SqliteStore)
     gate: AdmissionGate = field(default_factory=AdmissionGate)
     rates: RateLimits = field(default_factory=RateLimits)
-    trace: Trace = field(default_factory=lambda: Trace(0))
+    trace: Trace = field(default_factory=lambda: Trace(0))  # its counters only: `turns` has the records
     turns: RecentTurns = field(default_factory=RecentTurns)
     hidden_rounds: HiddenRounds = field(default_factory=HiddenRounds)
 

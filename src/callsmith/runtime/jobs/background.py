@@ -68,12 +68,12 @@ class BackgroundTools:
             async for item in items:
                 yield item
 
-    def hold_results(self) -> None:
-        """Of the turn that begins nothing stays if it fails or is not read to its end: the results that are given in it have
-        come into the conversation with `release_results`, and else come again."""
+    def begin_turn(self) -> None:
+        """A turn begins of which nothing is stored if it fails: what it gives of jobs counts as given when it ends."""
         self._given = []
 
-    async def release_results(self) -> None:
+    async def end_turn(self) -> None:
+        """The turn has ended well: the results that it gave do not come again."""
         while self._given:
             await self._jobs.deliver(self._given.pop())
 

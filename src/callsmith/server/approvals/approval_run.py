@@ -120,11 +120,11 @@ class ApprovalRun:
                 for result in await self._resume():
                     yield ToolFinished(result)
                 has_called = self._storage.paused is not None  # the call that waited
-                plan.background.hold_results()
+                plan.background.begin_turn()
                 async with closing(run.events(plan.request, plan.context, has_called=has_called)) as events:
                     async for event in events:
                         if isinstance(event, TurnEnded):
-                            await plan.background.release_results()
+                            await plan.background.end_turn()
                             if not self._is_waiting:
                                 await self._finish()
                         yield event
