@@ -2,6 +2,7 @@
 
 import asyncio
 import ctypes as C
+import math
 import shutil
 import struct
 from collections.abc import Iterator
@@ -73,10 +74,14 @@ async def first_token(engine: LlamaEngine, asked: Prompt) -> tuple[dict[bytes, f
 
 
 def differ(one: dict[bytes, float], other: dict[bytes, float]) -> float:
-    """How far apart the log probabilities are of what both find likely."""
+    """How far apart the log probabilities are, on average over what may be drawn. What is unlikely is rounded most, differently
+    in batches of another shape on some processors, and counts for little."""
     both = one.keys() & other.keys()
     assert len(both) > LIKELIEST // 4
-    return max(abs(one[token] - other[token]) for token in both)
+    return sum(math.exp(one[token]) * abs(one[token] - other[token]) for token in both)
+
+
+SAME, OTHER = 0.02, 0.04  # at most, at least
 
 
 def by_the_library(engine: LlamaEngine, text: str, pictures: list[Image]) -> tuple[np.ndarray[Any, Any], int]:
@@ -111,10 +116,10 @@ async def test_the_answer_to_images_is_the_one_that_the_librarys_own_helpers_giv
     expected = logits - logits.max() - np.log(np.exp(logits - logits.max()).sum())
     said, tokens, _ = await first_token(engine, asked)
     says = {text: float(expected[token]) for token, text in enumerate(engine.vocabulary.says)}
-    assert differ(said, says) < 0.1
+    assert differ(said, says) < SAME
     assert (tokens > positions) == (engine._projector is not None and engine._projector.shares_positions)
     other, *_ = await first_token(engine, prompt(*parts[:3], image(RED, 56, 112), parts[4], salt="another image"))
-    assert differ(said, other) > 0.2, "the image makes a difference"
+    assert differ(said, other) > OTHER, "the image makes a difference"
 
 
 async def test_what_was_read_of_images_is_reused_and_of_another_image_it_is_not(engine: LlamaEngine):
@@ -122,12 +127,12 @@ async def test_what_was_read_of_images_is_reused_and_of_another_image_it_is_not(
     first, tokens, cached = await first_token(engine, prompt(before, image(RED), after, salt="reuse"))
     again, _, cached_again = await first_token(engine, prompt(before, image(RED), after, salt="reuse"))
     assert (cached, cached_again) == (0, tokens - 1)
-    assert differ(first, again) < 0.1
+    assert differ(first, again) < SAME
     other, _, cached_other = await first_token(engine, prompt(before, image(BLUE), after, salt="reuse"))
     assert 0 < cached_other < cached_again
     alone, *_ = await first_token(engine, prompt(before, image(BLUE), after, salt="alone"))
-    assert differ(other, alone) < 0.1
-    assert differ(first, other) > 0.2
+    assert differ(other, alone) < SAME
+    assert differ(first, other) > OTHER
 
 
 async def test_a_conversation_goes_on_behind_an_image(engine: LlamaEngine):
@@ -137,7 +142,7 @@ async def test_a_conversation_goes_on_behind_an_image(engine: LlamaEngine):
     said, tokens, cached = await first_token(engine, further)
     anew, *_ = await first_token(engine, prompt(*_parts(further), salt="anew"))
     assert 0 < cached < tokens
-    assert differ(said, anew) < 0.1
+    assert differ(said, anew) < SAME
 
 
 def _parts(asked: Prompt) -> list[str | Image]:
@@ -159,7 +164,7 @@ async def test_requests_with_images_and_without_are_decoded_side_by_side(engine:
     together = await asyncio.gather(*(first_token(engine, item) for item in asked))
     for item, (said, *_) in zip(asked, together, strict=True):
         alone, *_ = await first_token(engine, prompt(*_parts(item), salt=f"alone {item.text}"))
-        assert differ(said, alone) < 0.1
+        assert differ(said, alone) < SAME
 
 
 async def test_the_tokens_of_images_are_counted(engine: LlamaEngine):
