@@ -91,6 +91,12 @@ def choices(tools: tuple[Tool, ...]) -> st.SearchStrategy[Choice]:
     return plain | st.builds(Choice, st.sampled_from(["auto", "required"]), some)
 
 
+def parallels(choice: Choice) -> st.SearchStrategy[bool | None]:
+    """Whether calls may be parallel; of a tool that is named it is always known."""
+    is_named = choice.mode == "required" and len(choice.names) == 1
+    return st.booleans() if is_named else st.sampled_from([None, True, False])
+
+
 @st.composite
 def said(draw: st.DrawFn, logprobs: st.SearchStrategy[tuple[TokenLogprob, ...]] = st.just(())) -> list[ModelEvent]:  # noqa: B008
     """What comes before the end of an answer. Its calls have different ids."""

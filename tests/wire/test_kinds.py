@@ -282,7 +282,7 @@ def custom_request() -> Request:
     (tool,) = read_responses([{"type": "custom", "name": "patch", "format": {"type": "grammar", **LARK}}]).request.tools
     called = Message.assistant(calls=[Call("patch", {"input": "aa"}, "c1")])
     messages = (Message.user("hi"), called, Message("tool", "done", call_id="c1", name="patch"), Message.user("more"))
-    return Request(messages, (tool, Tool("add")), Choice.only("patch"))
+    return Request(messages, (tool, Tool("add")), Choice.only("patch"), parallel=False)
 
 
 def test_a_request_with_a_custom_tool_is_written_as_it_is_read():

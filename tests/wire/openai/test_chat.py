@@ -172,6 +172,18 @@ def test_parallel_calls_are_left_to_the_model_unless_the_request_says():
     assert not read(parallel_tool_calls=False).request.parallel
 
 
+@pytest.mark.parametrize(
+    "named", [{"type": "function", "function": {"name": "add"}}, {"specific": "add"}, {"function": {"name": "add"}}]
+)
+def test_a_tool_that_is_named_is_called_once_unless_the_request_says(named: Any):
+    tools = [{"type": "function", "function": {"name": "add"}}]
+    assert read(tools=tools, tool_choice=named).request.parallel is False
+    assert read(tools=tools, tool_choice=named, parallel_tool_calls=True).request.parallel is True
+    allowed = {"type": "allowed_tools", "allowed_tools": {"mode": "required", "tools": [named]}}
+    for choice in ("required", {"type": "required"}, *([allowed] if "type" in named else [])):
+        assert read(tools=tools, tool_choice=choice).request.parallel is None
+
+
 def test_fields_nobody_knows_and_fields_that_ask_for_nothing_are_fine():
     assert read(metadata={}, user="u", n=1, logprobs=False, response_format={"type": "text"}, logit_bias={}) == read()
 

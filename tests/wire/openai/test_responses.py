@@ -13,7 +13,7 @@ from callsmith.core.values import Call, Choice, Message, Output, Request, Tool
 from callsmith.wire.openai.common import write_error
 from callsmith.wire.openai.responses import ResponsesRequest, StoredReferences, read_references, read_request, write_request
 from tests.effort import tries
-from tests.wire.drawn import BIASES, CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, samplings
+from tests.wire.drawn import BIASES, CALLS, NAMES, TOOLSETS, WORDS, bodies, choices, parallels, samplings
 
 ADD = {"type": "function", "name": "add", "description": "Add.", "parameters": {"type": "object"}, "strict": True}
 SUB = {"type": "function", "name": "sub"}
@@ -281,12 +281,13 @@ def histories(draw: st.DrawFn) -> tuple[Message, ...]:
 @st.composite
 def requests(draw: st.DrawFn) -> ResponsesRequest:
     tools = draw(TOOLSETS)
+    choice = draw(choices(tools))
     output = st.sampled_from([None, Output.json_object(), Output({"type": "object", "a": 1}, strict=True), Output(pattern="a+")])
     request = Request(
         draw(histories()),
         tools,
-        draw(choices(tools)),
-        draw(st.sampled_from([None, True, False])),
+        choice,
+        draw(parallels(choice)),
         draw(samplings(st.none() | st.integers(1, 10**6))),
         draw(st.sampled_from([None, True, False])),
         draw(output),

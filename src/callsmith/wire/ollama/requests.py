@@ -24,7 +24,7 @@ from callsmith.wire.errors import Failure, describe_error
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.images import check_role, read_image_data, write_image_data
-from callsmith.wire.openai.chat import read_choice, write_choice
+from callsmith.wire.openai.chat import read_choice, read_parallel, write_choice
 from callsmith.wire.sampling import LogprobFields, SamplingFields, stop_texts, token_limit, write_sampling, write_wanted
 from callsmith.wire.tools import read_tools, write_function
 
@@ -257,7 +257,7 @@ def read_chat(body: Json) -> OllamaRequest:
         chat.request,
         tools=fields.tools or (),
         choice=fields.tool_choice or Choice(),
-        parallel=fields.parallel_tool_calls,
+        parallel=read_parallel(fields),
         policy=fields.tool_choice_policy,
         call_bias=fields.call_bias,
     )

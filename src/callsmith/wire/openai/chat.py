@@ -102,6 +102,15 @@ def read_choice(fields: Fields, key: str) -> Choice:
     return Choice.only(_read_chosen(choice))
 
 
+def read_parallel(fields: Fields) -> bool | None:
+    """Whether several calls may be made, where something says so. A tool that is named, and not only allowed, is called once."""
+    stated, choice = fields.flag("parallel_tool_calls"), fields.get("tool_choice")
+    if stated is not None or not isinstance(choice, Mapping):
+        return stated
+    is_named = Fields.of(choice, fields.at("tool_choice")).text("type") not in (*_MODES, "allowed_tools", MCP)
+    return False if is_named else None
+
+
 def _read_chosen(choice: Fields) -> str:
     """The name of the tool that is chosen. Tools of MCP servers are chosen by their `mcp_name`, for their names here are not
     known; tools of some kinds have no other name than that of the kind."""
@@ -282,7 +291,7 @@ def read_request(body: Json) -> ChatRequest:
             messages=messages,
             tools=tools,
             choice=choice,
-            parallel=False if legacy else fields.parallel_tool_calls,  # the deprecated answer holds one `function_call`
+            parallel=False if legacy else read_parallel(fields),  # the deprecated answer holds one `function_call`
             sampling=fields.read_sampling(limit, fields.stop, fields.read_wanted()),
             **fields.read_thinking(),
             output=declare.read_output(fields),

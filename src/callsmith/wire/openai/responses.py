@@ -22,7 +22,7 @@ from callsmith.wire.fields import Fields, without_none
 from callsmith.wire.kinds import is_left_out, kinds_of, note_left_out, type_of
 from callsmith.wire.kinds.custom import CUSTOM, write_definition
 from callsmith.wire.kinds.table import CALL_ITEMS
-from callsmith.wire.openai.chat import read_choice
+from callsmith.wire.openai.chat import read_choice, read_parallel
 from callsmith.wire.openai.items import (
     client_found,
     flat_name,
@@ -282,7 +282,7 @@ def read_request(body: Json, earlier: Sequence[Json] = (), known: Mapping[str, J
             messages=(*system, *messages),
             tools=tools,
             choice=choice,
-            parallel=fields.parallel_tool_calls,
+            parallel=read_parallel(fields),
             sampling=fields.read_sampling(fields.max_output_tokens, fields.stop, fields.read_wanted()),
             **fields.read_thinking(),
             output=declare.read_output(fields),
