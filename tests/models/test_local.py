@@ -6,11 +6,13 @@ from typing import Any
 import pytest
 
 from callsmith.core.errors import UnknownName, UnsupportedSchema, UsageError
-from callsmith.core.events import CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
+from callsmith.core.events import CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unenforced, Unreadable
 from callsmith.core.values import Choice, Message, Request, Result, Tool
 from callsmith.engines.scripted import Scripted
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
+from callsmith.grammar.calls import grammar_for
+from callsmith.grammar.nodes import Grammar
 from callsmith.models.local import LocalModel, Traits
 
 WEATHER = Tool("get_weather", "", {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]})
@@ -104,12 +106,41 @@ SEATS = {"type": "integer", "enum": ["1"]}
 IMPOSSIBLE = Tool("book", "", {"type": "object", "properties": {"seats": SEATS}, "required": ["seats"]})
 
 
-async def test_a_schema_that_no_grammar_can_hold_leaves_a_guarded_model_free_and_is_told():
+async def test_a_schema_that_no_grammar_can_hold_leaves_the_calls_of_its_tool_free_alone_and_is_told():
     local, engine = model(CALL, auto_guarded=True)
     answer = await events(local, replace(ASK, tools=(*ASK.tools, IMPOSSIBLE)))
     assert calls(answer) == [("get_weather", {"city": "Paris"})]
-    assert [request.grammar for request in engine.asked] == [None]
+    open_tool = replace(IMPOSSIBLE, parameters={"type": "object"})
+    held = grammar_for(format_named("hermes"), (WEATHER, open_tool), Choice())
+    (grammar,) = [request.grammar for request in engine.asked]
+    assert isinstance(grammar, Grammar) and replace(grammar, unenforced=()) == held
     assert "#/properties/seats" in answer[-1].report.notices[0]
+    assert answer[-1].report.unenforced == ()
+
+
+async def test_a_call_that_no_grammar_can_hold_is_told_to_be_so():
+    call = CALL.replace("get_weather", "book").replace('"city": "Paris"', '"seats": 1')
+    local, _ = model(call, auto_guarded=True)
+    answer = await events(local, replace(ASK, tools=(*ASK.tools, IMPOSSIBLE)))
+    assert calls(answer) == [("book", {"seats": 1})]
+    assert answer[-1].report.unenforced == (Unenforced("book", "#/properties/seats", "enum"),)
+
+
+async def test_a_grammar_that_the_engine_cannot_hold_leaves_all_calls_free():
+    class Refusing(Scripted):
+        async def generate(self, prompt: Any, sampling: Any, grammar: Any = None) -> Any:
+            if grammar is not None:
+                raise UnsupportedSchema("#", "grammar", "it is too large")
+            async for piece in super().generate(prompt, sampling):
+                yield piece
+
+    engine = Refusing([CALL])
+    local = LocalModel(engine, format_named("hermes"), Template(CHATML), Traits(auto_guarded=True))
+    answer = await events(local, ASK)
+    assert calls(answer) == [("get_weather", {"city": "Paris"})]
+    assert answer[-1].report.notices == (
+        "calls were not constrained: unsupported schema at #, keyword 'grammar': it is too large",
+    )
 
 
 @pytest.mark.parametrize(

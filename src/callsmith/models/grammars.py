@@ -6,7 +6,7 @@ from dataclasses import replace
 from hashlib import blake2b
 from typing import Any, Final, TypeAlias
 
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import UnsupportedSchema, UsageError
 from callsmith.core.events import Unenforced
 from callsmith.core.values import Choice, Json, Output, Request, Tool
 from callsmith.engines.lru import LRU, IdentityLRU
@@ -55,17 +55,20 @@ class Grammars:
         opened: str = "",
         thinking: bool = False,
         output: Output | None = None,
+        lenient: bool = False,
     ) -> AnswerGrammar:
-        """The grammar of an answer, or a relay; None where nothing is to be constrained."""
+        """The grammar of an answer, or a relay; None where nothing is to be constrained. `lenient`: calls of a tool whose
+        schema no grammar can hold may have any arguments."""
         tools = tuple(tools)
 
         def at_step(step: int) -> AnswerGrammar:
-            key = (choice.mode, choice.names, parallel, opened, thinking, step)  # of primitives: hashed on every request
+            key = (choice.mode, choice.names, parallel, opened, thinking, step, lenient)  # of primitives: hashed on every request
 
             @refusing_depth
             def make() -> AnswerGrammar:
                 let_go: UnenforcedKeywords = []
-                known, loosened = [_loosen_tool(tool, step, let_go) for tool in tools], _loosen_output(output, step, let_go)
+                known = [self._open_up(tool, let_go) for tool in tools] if lenient else tools
+                known, loosened = [_loosen_tool(tool, step, let_go) for tool in known], _loosen_output(output, step, let_go)
                 if self._relays and (output is None or choice.mode == "required"):
                     relay = relay_for(self._format, known, choice, parallel=parallel, opened=opened, thinking=thinking)
                     if relay is not None:
@@ -92,7 +95,7 @@ class Grammars:
         @refusing_depth
         def find() -> tuple[Unenforced, ...]:
             let_go: UnenforcedKeywords = []
-            loosened = _loosen_tool(tool, step, let_go)
+            loosened = _loosen_tool(self._open_up(tool, let_go), step, let_go)
             let_go += list_unenforced(self._format, loosened)
             if self._unenforced_by is not None:
                 alone = grammar_for(self._format, (loosened,), Choice("required"), parallel=False)
@@ -110,6 +113,15 @@ class Grammars:
         if self._unenforced_by is not None:
             let_go += self._unenforced_by(Grammar(constraint.node)) or ()
         return tuple(Unenforced("", *keyword) for keyword in dict.fromkeys(let_go))
+
+    def _open_up(self, tool: Tool, let_go: UnenforcedKeywords) -> Tool:
+        """The tool, or one of any arguments, where no grammar can hold its schema."""
+        try:
+            list_unenforced(self._format, tool)
+        except UnsupportedSchema as error:
+            let_go.append((error.path, error.keyword))
+            return replace(tool, parameters={"type": "object"})
+        return tool
 
     def _with_unenforced(self, grammar: Grammar, let_go: UnenforcedKeywords, step: int) -> Grammar:
         """The grammar, with all that it does not enforce in this engine."""

@@ -52,6 +52,7 @@ _LONG_TEXT: Final = 100_000
 _MANY_MESSAGES: Final = 200
 _MANY_TOOLS: Final = 20
 _LONG_OUTPUT: Final = 2_000
+_ALL, _SOME, _NONE = range(3)  # of the tools: whose calls a grammar holds to their schemas
 _TURNS: Final = 64_000_000  # characters of turns that are known as they were written
 
 
@@ -134,11 +135,11 @@ class LocalModel:
         is complete. `retried` is the plan of an answer of which something is asked for again: the second is not validated."""
         request = request if retried else self._apply_defaults(request)
         guarded = self.traits.auto_guarded or (retried is not None and retried.grammar is None)
-        is_free, has_begun, notices = False, False, tuple[str, ...]()
-        for _ in range(STEPS + 2):
+        held, has_begun, notices = _ALL, False, tuple[str, ...]()
+        for _ in range(STEPS + 3):
             plan = recorder = None
             try:
-                plan = await self._make_plan(request, decision, guarded=guarded, is_free=is_free)
+                plan = await self._make_plan(request, decision, guarded=guarded, held=held)
                 answer, validator = self._begin(plan), None if retried else self._make_validator(plan)
                 recorder = await self._make_recorder(plan, answer) if request.explain else None
                 stages = self._make_stages(plan, recorder, validator)
@@ -162,9 +163,10 @@ class LocalModel:
                 if has_begun or plan is None or not isinstance(plan.grammar, Grammar) or plan.grammar.loosened == STEPS:
                     raise
             except UnsupportedSchema as error:
-                if has_begun or is_free or retried or not self._may_go_free(request, decision):
+                if has_begun or held == _NONE or retried or not self._may_go_free(request, decision):
                     raise
-                guarded, is_free, notices = False, True, (f"calls were not constrained: {error}",)
+                held += 1
+                notices = (f"{'calls' if held == _NONE else 'some calls'} were not constrained: {error}",)
             finally:
                 if recorder is not None:
                     recorder.close()
@@ -176,12 +178,12 @@ class LocalModel:
             return self.engine.generate(plan.prompt, plan.request.sampling, plan.grammar)
 
         def grammar_behind() -> AnswerGrammar:
-            return plan.grammar and self._find_grammar(plan.request, plan.tools)
+            return plan.grammar and self._find_grammar(plan.request, plan.tools, lenient=plan.lenient)
 
         return BudgetedGeneration(self.engine, plan, answer.reader, limit, self._escaper.escape_text, grammar_behind).generate()
 
     def _may_go_free(self, request: Request, decision: CallDecision | None) -> bool:
-        """Whether an answer may come without a grammar: that calls are constrained was not asked for with this request."""
+        """Whether calls may come that no grammar holds: that they are constrained was not asked for with this request."""
         open_request = replace(request, choice=Choice()) if decision else request  # that a call must come was not asked for
         is_guarded = self.traits.auto_guarded or decision is not None
         return is_guarded and not _must_constrain(open_request, request.choice.among(request.tools))
@@ -310,17 +312,17 @@ class LocalModel:
         turn = RawTurn(prompt.rendered, prompt.marked, raw_text(pieces, self._escaper.escape_text), message)
         self._turns.put((plan.request.origin.cache_salt, message.calls[0].id), turn, turn.size)
 
-    async def _make_plan(self, request: Request, decision: CallDecision | None, *, guarded: bool, is_free: bool) -> AnswerPlan:
-        plan = partial(self._plan, request, decision, guarded=guarded, is_free=is_free)
+    async def _make_plan(self, request: Request, decision: CallDecision | None, *, guarded: bool, held: int) -> AnswerPlan:
+        plan = partial(self._plan, request, decision, guarded=guarded, held=held)
         return await asyncio.to_thread(plan) if self._is_large(request) else plan()
 
     @refusing_depth
-    def _plan(self, request: Request, decision: CallDecision | None, *, guarded: bool, is_free: bool) -> AnswerPlan:
+    def _plan(self, request: Request, decision: CallDecision | None, *, guarded: bool, held: int) -> AnswerPlan:
         tools = request.choice.among(request.tools)
         prompt = self._build_prompt(request, tools)
         output = None if request.choice.mode == "required" else request.output
-        grammar = None if is_free else self._grammar(request, tools, prompt, guarded=guarded)
-        return AnswerPlan(request, tools, output, prompt, grammar, decision)
+        grammar = None if held == _NONE else self._grammar(request, tools, prompt, guarded=guarded, lenient=held == _SOME)
+        return AnswerPlan(request, tools, output, prompt, grammar, decision, lenient=held == _SOME)
 
     def _is_large(self, request: Request) -> bool:
         """Whether making prompt and grammar may take so long that others notice: many words, or tools not seen before."""
@@ -343,19 +345,19 @@ class LocalModel:
             return self._read
         return self.format if plan.request.tools else self.format.without_calls()
 
-    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt, *, guarded: bool) -> AnswerGrammar:
+    def _grammar(self, request: Request, tools: Sequence[Tool], prompt: Prompt, *, guarded: bool, lenient: bool) -> AnswerGrammar:
         """The grammar of the answer; None where nothing is constrained, as where calls are neither asked for nor `guarded`."""
         if not guarded and not _must_constrain(request, tools):
             return None
         may_think = self.traits.thinks and request.thinking_limit != 0
-        return self._find_grammar(request, tools, opened=prompt.opened, thinking=may_think)
+        return self._find_grammar(request, tools, opened=prompt.opened, thinking=may_think, lenient=lenient)
 
     def _find_grammar(
-        self, request: Request, tools: Sequence[Tool], *, opened: str = "", thinking: bool = False
+        self, request: Request, tools: Sequence[Tool], *, opened: str = "", thinking: bool = False, lenient: bool = False
     ) -> AnswerGrammar:
-        parallel = request.parallel is not False
+        parallel, choice, output = request.parallel is not False, request.choice, request.output
         return self._grammars.get(
-            tools, request.choice, parallel=parallel, opened=opened, thinking=thinking, output=request.output
+            tools, choice, parallel=parallel, opened=opened, thinking=thinking, output=output, lenient=lenient
         )
 
     def _list_unenforced(self, plan: AnswerPlan) -> UnenforcedOf | None:

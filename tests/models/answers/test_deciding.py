@@ -11,6 +11,7 @@ from callsmith.core.errors import UnsupportedSchema
 from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call, Choice, Message, Output, Sampling, Tool
 from callsmith.formats.prompt.tool_prompt import ToolPrompt
+from callsmith.grammar.nodes import Grammar
 from callsmith.models.tool_prompts import tool_prompt_named
 from tests.models.answers.deciding_engine import (
     DECIDING,
@@ -180,13 +181,14 @@ async def test_a_choice_among_some_tools_stays_one_among_these():
     assert "find_contact" not in engine.decided[0].prompt.text + engine.written[0].prompt.text
 
 
-async def test_a_schema_that_no_grammar_can_hold_leaves_the_answer_free_and_is_told():
+async def test_a_schema_that_no_grammar_can_hold_leaves_the_calls_of_its_tool_free_and_is_told():
     seats = {"type": "integer", "enum": ["1"]}
     book = Tool("look_at", "", {"type": "object", "properties": {"seats": seats}, "required": ["seats"]})
     local, engine = model([LIKELY], rest_of(PARIS))
     events = await answer(local, replace(ASK, tools=(WEATHER, book)))
     assert pairs(events) == [("get_weather", {"city": "Paris"})]
-    assert engine.written[0].grammar is None
+    grammar = engine.written[0].grammar
+    assert isinstance(grammar, Grammar) and grammar.unenforced == (("#/properties/seats", "enum"),)
     assert "#/properties/seats" in stopped(events).report.notices[0]
     strict, _ = model([LIKELY], rest_of(PARIS))
     with pytest.raises(UnsupportedSchema):  # that its calls are constrained was asked for

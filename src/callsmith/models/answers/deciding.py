@@ -52,7 +52,7 @@ MISSING: Final = (
 @dataclass(frozen=True, slots=True)
 class AnswerPlan:
     """A request, ready to be generated. `output` is the structured output, where text may be written at all; `decision` is why
-    calls are required, or there are none."""
+    calls are required, or there are none. `lenient`: the grammar holds only those tools that a grammar can hold."""
 
     request: Request
     tools: tuple[Tool, ...]
@@ -60,6 +60,7 @@ class AnswerPlan:
     prompt: Prompt
     grammar: AnswerGrammar
     decision: CallDecision | None = None
+    lenient: bool = False
 
 
 @dataclass(frozen=True, slots=True)
