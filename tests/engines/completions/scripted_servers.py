@@ -17,7 +17,7 @@ from callsmith.engines.port import Engine
 from callsmith.engines.upstream import RetryPolicy
 from tests.serving import served
 
-QUICK = RetryPolicy(connect=10, begin=10, silence=10, retries=1, pause=0.01, longest_pause=0.2)
+QUICK = RetryPolicy(connect=60, begin=60, silence=60, retries=1, pause=0.01, longest_pause=0.2)
 Kind = Literal["llama-server", "vllm", "sglang"]
 SPECIALS = {"<s>": 1, "<|im_end|>": 2, "<tool_call>": 3, "</tool_call>": 4, "<think>": 5}
 TEMPLATE = """{%- if tools %}{{ tools | tojson }}{% endif %}{% for message in messages %}<|im_start|>{{ message.role }}
