@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,19 @@ async def test_a_seed_is_sent_only_where_the_api_has_one(dialect: str, refused: 
     strict: Fault = lambda request, body: (400, b'{"error": {"message": "unknown field"}}') if "seed" in request else body  # noqa: E731
     report = await checked(Faulty(application(), strict), dialects=[dialect], only=["answers.whole"])
     assert bool(report.of("wrong")) is refused
+
+
+async def test_a_server_whose_streams_say_something_else_each_time_is_not_said_to_be_wrong() -> None:
+    numbers = count()
+
+    def drifting(request: dict[str, Any], body: bytes) -> bytes:
+        return (
+            body.replace(b'"delta":{"content":"lo!', b'"delta":{"content":"%d' % next(numbers)) if request.get("stream") else body
+        )
+
+    report = await checked(Faulty(application(), drifting), dialects=["chat"], only=["answers.stream_is_whole"])
+    assert next(numbers) >= 2
+    assert [finding.verdict for finding in report.findings] == ["skipped"]
 
 
 async def test_no_connection_is_used_twice() -> None:

@@ -110,7 +110,7 @@ async def same_in_stream(context: ProbeContext, ask: Asking) -> None:
     if (await ask(False, 1)).said != whole.said:
         raise Skipped("the same question is answered differently each time, at temperature 0 and with a seed")
     again = await ask(True, 1)
-    if again.said == whole.said:
+    if again.said != stream.said:
         raise Skipped("the same question is answered differently now and then, at temperature 0 and with a seed")
     raise Wrong(f"whole it is {_short(whole)}, and streamed {_short(stream)}")
 
