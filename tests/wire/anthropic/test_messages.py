@@ -17,7 +17,7 @@ from callsmith.wire.anthropic.mcp import McpServer
 from callsmith.wire.anthropic.messages import DEFAULT_MAX_TOKENS, MessagesRequest, read_request, write_request
 from tests.effort import tries
 from tests.wire.blocks import ADD, FILES, HI, SUB, TOOLSET, far_result, far_use, heard, read, result, said, text, use
-from tests.wire.drawn import BIASES, CALLS, NAMES, SCHEMAS, TOOLSETS, WORDS, bodies, odd, samplings
+from tests.wire.drawn import BIASES, CALLS, NAMES, SCHEMAS, TOOLSETS, WORDS, bodies, odd, parallels, samplings
 
 # What is read
 
@@ -93,6 +93,9 @@ def test_tools_are_read_with_all_their_fields():
         ({"type": "auto", "disable_parallel_tool_use": True}, Choice(), False),
         ({"type": "any", "disable_parallel_tool_use": False}, Choice("required"), True),
         ({"type": "tool", "name": "sub", "disable_parallel_tool_use": True}, Choice.only("sub"), False),
+        ({"type": "tool", "name": "sub", "disable_parallel_tool_use": False}, Choice.only("sub"), True),
+        ({"type": "tool", "name": "sub"}, Choice.only("sub"), False),
+        ({"specific": "sub"}, Choice.only("sub"), False),
         ({"type": "none"}, Choice("none"), None),
     ],
 )
@@ -298,7 +301,7 @@ def requests(draw: st.DrawFn) -> MessagesRequest:
     tools = draw(TOOLSETS)
     some = [Choice(), Choice("none"), Choice("required"), *(Choice.only(tool.name) for tool in tools)]
     choice = draw(st.sampled_from(some)) if tools else Choice()
-    parallel = draw(st.sampled_from([None, True, False])) if tools and choice.mode != "none" else None
+    parallel = draw(parallels(choice)) if tools and choice.mode != "none" else None
     sampling = replace(draw(samplings(st.integers(1, 10**6))), logprobs=None)  # this API has none
     thinking = draw(st.sampled_from([None, True, False]))
     output = draw(st.none() | st.builds(Output, SCHEMAS, strict=st.just(True), as_written=st.booleans()))

@@ -65,15 +65,16 @@ class CustomToolFields(ToolFields, component="CustomTool"):
 
 
 def _read_choice(fields: Fields, key: str) -> tuple[Choice, bool | None]:
-    """The choice, and whether calls may be parallel."""
+    """The choice, and whether calls may be parallel. A tool that is named is called once, unless the request says that it may be
+    called more often: a small model repeats its call until its tokens are used up."""
     choice = fields.required_object(key)
     single = choice.flag("disable_parallel_tool_use")
     parallel = None if single is None else not single
     if choice.get("specific") is not None:
-        return Choice.only(choice.required_text("specific")), parallel
+        return Choice.only(choice.required_text("specific")), bool(parallel)
     kind = choice.required_text("type")
     if kind == "tool":
-        return Choice.only(choice.required_text("name")), parallel
+        return Choice.only(choice.required_text("name")), bool(parallel)
     if kind not in _MODES:
         raise choice.error("type", f"{kind!r} is none of {', '.join(_MODES)}, tool")
     return Choice(_MODES[kind]), parallel
