@@ -114,8 +114,18 @@ async def test_a_schema_that_no_grammar_can_hold_leaves_the_calls_of_its_tool_fr
     held = grammar_for(format_named("hermes"), (WEATHER, open_tool), Choice())
     (grammar,) = [request.grammar for request in engine.asked]
     assert isinstance(grammar, Grammar) and replace(grammar, unenforced=()) == held
-    assert "#/properties/seats" in answer[-1].report.notices[0]
+    (notice,) = answer[-1].report.notices
+    assert notice.startswith("calls of book were not constrained: ") and "#/properties/seats" in notice
     assert answer[-1].report.unenforced == ()
+
+
+async def test_a_schema_that_is_nested_too_deeply_is_refused():
+    deep: dict[str, Any] = {"type": "string"}
+    for _ in range(3000):
+        deep = {"type": "object", "properties": {"a": deep}, "required": ["a"]}
+    local, _ = model(CALL, auto_guarded=True)
+    with pytest.raises(UnsupportedSchema, match="nested too deeply"):
+        await events(local, replace(ASK, tools=(*ASK.tools, Tool("dig", "", deep))))
 
 
 async def test_a_call_that_no_grammar_can_hold_is_told_to_be_so():

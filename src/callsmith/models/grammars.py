@@ -95,8 +95,11 @@ class Grammars:
         @refusing_depth
         def find() -> tuple[Unenforced, ...]:
             let_go: UnenforcedKeywords = []
-            loosened = _loosen_tool(self._open_up(tool, let_go), step, let_go)
-            let_go += list_unenforced(self._format, loosened)
+            loosened = _loosen_tool(tool, step, let_go)
+            try:
+                let_go += list_unenforced(self._format, loosened)
+            except UnsupportedSchema as error:  # its calls may have any arguments
+                return (Unenforced(tool.name, error.path, error.keyword),)
             if self._unenforced_by is not None:
                 alone = grammar_for(self._format, (loosened,), Choice("required"), parallel=False)
                 let_go += (alone and self._unenforced_by(alone)) or ()
@@ -114,10 +117,14 @@ class Grammars:
             let_go += self._unenforced_by(Grammar(constraint.node)) or ()
         return tuple(Unenforced("", *keyword) for keyword in dict.fromkeys(let_go))
 
+    def list_unheld(self, tools: Sequence[Tool]) -> list[str]:
+        """The names of the tools whose schemas no grammar can hold."""
+        return [tool.name for tool in tools if self._open_up(tool, []) is not tool]
+
     def _open_up(self, tool: Tool, let_go: UnenforcedKeywords) -> Tool:
         """The tool, or one of any arguments, where no grammar can hold its schema."""
         try:
-            list_unenforced(self._format, tool)
+            refusing_depth(list_unenforced)(self._format, tool)
         except UnsupportedSchema as error:
             let_go.append((error.path, error.keyword))
             return replace(tool, parameters={"type": "object"})

@@ -9,7 +9,7 @@ from typing import Final
 
 from callsmith.core.choice import apply_policy
 from callsmith.core.closing import closing
-from callsmith.core.errors import GrammarRefused, UnsupportedSchema, UsageError
+from callsmith.core.errors import GrammarRefused, UnsupportedSchema, UsageError, list_names
 from callsmith.core.events import ModelEvent, Report, Started, Stopped, Unenforced
 from callsmith.core.ports import ModelInfo
 from callsmith.core.types.model_step import CallDecision, ModelStep
@@ -165,8 +165,9 @@ class LocalModel:
             except UnsupportedSchema as error:
                 if has_begun or held == _NONE or retried or not self._may_go_free(request, decision):
                     raise
-                held += 1
-                notices = (f"{'calls' if held == _NONE else 'some calls'} were not constrained: {error}",)
+                at_fault = await asyncio.to_thread(self._grammars.list_unheld, request.choice.among(request.tools))
+                held, whose = (_SOME, f" of {list_names(at_fault)}") if at_fault and held == _ALL else (_NONE, "")
+                notices = (f"calls{whose} were not constrained: {error}",)
             finally:
                 if recorder is not None:
                     recorder.close()
