@@ -16,6 +16,7 @@ CHROMIUM = os.environ.get("CALLSMITH_CHROMIUM") or shutil.which("chromium") or s
 AXE = Path(__file__).parent / "node_modules" / "axe-core" / "axe.min.js"
 PHONE = {"width": 390, "height": 780}
 DESK = {"width": 1280, "height": 820}
+WAIT = 60_000  # a machine that is busy takes long to open a page
 
 
 @asynccontextmanager
@@ -40,12 +41,20 @@ async def opened(url: str, **options: Any) -> AsyncIterator[Any]:
     """The page at an address, in a window of its own. Whatever the console complains about fails the test."""
     async with browser() as chromium:
         context = await chromium.new_context(**{"viewport": DESK, **options})
-        context.set_default_timeout(60_000)  # a machine that is busy takes long to open a page
+        context.set_default_timeout(WAIT)
         page = await context.new_page()
         complaints = watch(page)
         await page.goto(url)
         yield page
         assert not complaints
+
+
+def expect(what: Any) -> Any:
+    """Playwright's assertions, which wait: what a click leads to is on the page some time after it, and not at once."""
+    from playwright.async_api import expect  # pyright: ignore[reportMissingImports]
+
+    expect.set_options(timeout=WAIT)
+    return expect(what)
 
 
 def watch(page: Any) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from callsmith.core.errors import Unavailable
 from callsmith.core.events import Text
 from callsmith.server.app import create_app
-from tests.browser.pages import opened, say, violations
+from tests.browser.pages import expect, opened, say, violations
 from tests.fakes import FakeModel
 from tests.server.asking import says
 from tests.serving import served
@@ -44,28 +44,27 @@ async def test_an_edited_message_is_answered_anew_and_what_came_after_is_the_ear
             await page.reload()
             await page.get_by_text("Two.").wait_for()
         text = await edit(page, 0)
-        assert await text.input_value() == "First?"
-        assert await text.evaluate("(it) => it === document.activeElement")
+        await expect(text).to_have_value("First?")
+        await expect(text).to_be_focused()
         await text.fill("First, really?")
         await page.keyboard.press("Enter")
         await page.get_by_text("Another.").wait_for()
         assert asked(model) == ["First, really?"]
-        assert await page.locator(".bubble").all_inner_texts() == ["First, really?"]
-        assert await page.locator("#conversations a").all_inner_texts() == ["First, really?"]
+        await expect(page.locator(".bubble")).to_have_text(["First, really?"])
+        await expect(page.locator("#conversations a")).to_have_text(["First, really?"])
         await page.reload()
         await page.get_by_text("Another.").wait_for()
-        assert await page.locator(".bubble").all_inner_texts() == ["First, really?"]
-        assert await page.locator("#conversations a").all_inner_texts() == ["First, really?"]
+        await expect(page.locator(".bubble")).to_have_text(["First, really?"])
+        await expect(page.locator("#conversations a")).to_have_text(["First, really?"])
         await page.get_by_role("link", name="Show the earlier version").click()
         await page.get_by_text("Two.").wait_for()
-        await page.locator(".bubble", has_text="First?").wait_for()  # what is hidden has no inner text
-        assert await page.locator(".bubble").all_inner_texts() == ["First?", "Second?"]
+        await expect(page.locator(".bubble")).to_have_text(["First?", "Second?"])
         await page.get_by_role("link", name="Show the newer version").wait_for()
         assert await violations(page) == []
         await say(page, "Third?")  # the earlier one goes on: both are there
         await page.get_by_text("On.").wait_for()
         assert asked(model) == ["First?", "One.", "Second?", "Two.", "Third?"]
-        assert await page.locator("#conversations a").all_inner_texts() == ["First?", "First, really?"]
+        await expect(page.locator("#conversations a")).to_have_text(["First?", "First, really?"])
 
 
 async def test_an_edit_is_given_up_with_escape_or_the_button_and_nothing_has_changed():
@@ -77,9 +76,8 @@ async def test_an_edit_is_given_up_with_escape_or_the_button_and_nothing_has_cha
             assert await violations(page) == []
             await (page.keyboard.press(way) if way == "Escape" else page.get_by_role("button", name=way).click())
             await text.wait_for(state="detached")
-            focused = await page.evaluate("document.activeElement.getAttribute('aria-label')")
-            assert focused == "Edit this message"
-        assert await page.locator(".bubble").all_inner_texts() == ["First?", "Second?"]
+            await expect(page.get_by_role("button", name="Edit this message").nth(1)).to_be_focused()
+        await expect(page.locator(".bubble")).to_have_text(["First?", "Second?"])
 
 
 async def test_an_answer_is_regenerated_and_the_earlier_one_is_kept():
@@ -91,9 +89,9 @@ async def test_an_answer_is_regenerated_and_the_earlier_one_is_kept():
             await page.get_by_text(answer).wait_for()
             await page.locator(".summary").nth(1).wait_for()
             assert asked(model) == ["First?", "One.", "Second?"]
-            assert await page.locator(".bubble").all_inner_texts() == ["First?", "Second?"]
-        assert await page.get_by_text("Two.").count() == 0
-        assert await page.locator("#conversations a").count() == 1
+            await expect(page.locator(".bubble")).to_have_text(["First?", "Second?"])
+        await expect(page.get_by_text("Two.")).to_have_count(0)
+        await expect(page.locator("#conversations a")).to_have_count(1)
         await page.go_back()
         await page.get_by_text("Better.").wait_for()
         await page.go_back()
@@ -120,7 +118,7 @@ async def test_a_conversation_is_deleted_with_its_earlier_versions():
         await page.reload()
         await page.get_by_text("What shall we do?").wait_for()
         assert questions == ['Delete "First?" and its earlier version?']
-        assert await page.locator("#conversations a").count() == 0
+        await expect(page.locator("#conversations a")).to_have_count(0)
 
 
 async def test_a_message_whose_answer_failed_is_edited_in_its_place():
@@ -137,8 +135,8 @@ async def test_a_message_whose_answer_failed_is_edited_in_its_place():
         await page.get_by_role("button", name="Send again").click()
         await page.get_by_text("Now.").wait_for()
         assert asked(model) == ["First?", "One.", "Second?"]
-        assert await page.locator(".bubble").all_inner_texts() == ["First?", "Second?"]
-        assert await page.get_by_role("link", name="Show the earlier version").count() == 0
+        await expect(page.locator(".bubble")).to_have_text(["First?", "Second?"])
+        await expect(page.get_by_role("link", name="Show the earlier version")).to_have_count(0)
 
 
 async def test_a_stopped_answer_is_tried_again_without_the_question_standing_there_twice():
@@ -147,13 +145,13 @@ async def test_a_stopped_answer_is_tried_again_without_the_question_standing_the
         await say(page, "Go on and on.")
         await page.get_by_text("So far.").wait_for()
         edits = page.get_by_role("button", name="Edit this message")
-        assert await edits.is_disabled()
+        await expect(edits).to_be_disabled()
         await page.keyboard.press("Escape")
         await page.get_by_text("Stopped.").wait_for()
-        assert await edits.is_enabled()
+        await expect(edits).to_be_enabled()
         await page.get_by_role("button", name="Try again").click()
         await page.get_by_text("Whole.").wait_for()
         assert asked(model) == ["Go on and on."]
         await page.reload()
         await page.get_by_text("Whole.").wait_for()
-        assert await page.locator(".bubble").all_inner_texts() == ["Go on and on."]
+        await expect(page.locator(".bubble")).to_have_text(["Go on and on."])

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from callsmith.server.app import create_app
-from tests.browser.pages import opened, say, violations
+from tests.browser.pages import expect, opened, say, violations
 from tests.browser.test_asking_again import asked, edit
 from tests.fakes import FakeModel
 from tests.server.asking import says
@@ -48,19 +48,19 @@ async def test_files_are_attached_by_button_and_by_dropping_removed_again_and_se
         await page.locator(".chip", has_text="data.csv").wait_for()
         assert await violations(page) == []
         await page.get_by_role("button", name="Remove data.csv").click()
-        assert await page.locator(".chip .file-name").all_inner_texts() == ["notes.md", "wide.txt"]
-        assert await page.evaluate("document.activeElement.id") == "composer-text"
+        await expect(page.locator(".chip .file-name")).to_have_text(["notes.md", "wide.txt"])
+        await expect(page.locator("#composer-text")).to_be_focused()
         await say(page, "What do they say?")
         await page.get_by_text("Read.").wait_for()
         sent = "What do they say?\n\nFile: notes.md\n```\nGrüße\n\n```\n\nFile: wide.txt\n```\nwide\n```"
         assert asked(model) == [sent]
-        assert await page.locator(".chip").count() == 0
+        await expect(page.locator(".chip")).to_have_count(0)
         await page.reload()
         await page.get_by_text("Read.").wait_for()
-        assert await page.locator(".bubble").all_inner_texts() == ["What do they say?"]
+        await expect(page.locator(".bubble")).to_have_text(["What do they say?"])
         shown = page.locator(".file", has_text="notes.md")
         await shown.locator("summary").click()
-        assert (await shown.locator("pre").inner_text()).strip() == "Grüße"
+        await expect(shown.locator("pre")).to_have_text("Grüße")
         assert await violations(page) == []
         text = await edit(page, 0)  # its files can be kept or taken out
         await page.get_by_role("button", name="Remove wide.txt").click()
@@ -98,7 +98,7 @@ async def test_files_that_are_no_text_or_too_large_or_too_many_are_refused_in_a_
         await problem.get_by_text('"other.log" is too large (300.0 KB) together with the others').wait_for()
         await attach(page, *[file(f"{number}.txt", b"x") for number in range(12)])
         await problem.get_by_text("Only 10 files can be attached to a message.").wait_for()
-        assert await page.locator(".chip").count() == 10
+        await expect(page.locator(".chip")).to_have_count(10)
 
 
 HOSTILE_NAME = '<img src=x onerror="window.hit = 1">\u202egnp.txt'
@@ -133,7 +133,7 @@ async def test_no_file_gets_out_of_its_fence_runs_or_freezes_the_page(name: str)
         assert fence not in content
         await page.reload()
         await page.get_by_text("Read.").wait_for()
-        assert await page.locator(".file").count() == 1
+        await expect(page.locator(".file")).to_have_count(1)
         assert await page.evaluate("window.hit") is None
         assert await page.locator("#turns").locator("script, img").count() == 0
         assert "\u202e" not in await page.locator(".file").inner_text()

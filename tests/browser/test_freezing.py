@@ -9,7 +9,7 @@ import pytest
 from callsmith.core.values import Call
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions, tool
-from tests.browser.pages import opened, say
+from tests.browser.pages import expect, opened, say
 from tests.fakes import FakeModel
 from tests.server.asking import calls, says
 from tests.serving import served
@@ -105,7 +105,10 @@ async def test_a_result_is_shown_at_once_however_it_is_made(name: str) -> None:
         await page.get_by_text("That was much.").wait_for()
         began = asyncio.get_running_loop().time()
         await page.locator(".call summary").first.click()
-        assert len(await page.locator(".call pre").last.inner_text()) <= 6_100
+        shown = page.locator(".call pre").last
+        await expect(shown).not_to_be_empty()
+        await expect(shown).to_be_visible()
+        assert len(await shown.inner_text()) <= 6_100
         assert asyncio.get_running_loop().time() - began < SECONDS
         for summary in await page.locator(".call summary").all_inner_texts():
             assert len(summary) < 600
@@ -120,6 +123,5 @@ async def test_a_description_of_a_megabyte_and_with_hidden_text_is_shown_in_part
     async with served(create_app({"m": FakeModel(says("Hi."))}, tools=Functions(tool(look)))) as url, opened(url) as page:
         await page.get_by_role("button", name="Tools").first.click()
         await page.locator(".tool summary").first.click()
-        text = await page.locator(".tool-body").inner_text()
-    assert "Look.\\u{202e}" in text
-    assert len(text) < 10_000
+        await expect(page.locator(".tool-body")).to_contain_text("Look.\\u{202e}")
+        assert len(await page.locator(".tool-body").inner_text()) < 10_000

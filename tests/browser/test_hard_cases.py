@@ -10,7 +10,7 @@ from callsmith.server.app import create_app
 from callsmith.server.http.keys import hash_key
 from callsmith.server.settings import Key, Settings
 from callsmith.tools.functions import Functions, tool
-from tests.browser.pages import opened, say, violations
+from tests.browser.pages import expect, opened, say, violations
 from tests.fakes import FakeModel
 from tests.server.asking import calls, says
 from tests.serving import free_port, killed_program, served
@@ -43,14 +43,14 @@ async def test_a_server_that_dies_in_the_middle_of_a_turn_is_told_of_and_the_tur
     await page.get_by_text("The connection is lost.").wait_for()
     with killed_program(SLOW_SERVER, store, "quick", port=port):
         await page.locator(".notice", has_text="the server was stopped before the response was complete").wait_for()
-        assert await page.locator(".bubble").all_inner_texts() == ["Count."]
+        await expect(page.locator(".bubble")).to_have_text(["Count."])
         await page.reload()
         await page.locator(".bubble", has_text="Count.").wait_for()
         await page.get_by_role("button", name="Try again").click()
         await page.get_by_text("Here I am again.").wait_for()
         await page.reload()
         await page.get_by_text("Here I am again.").wait_for()
-        assert await page.locator(".bubble").all_inner_texts() == ["Count."]
+        await expect(page.locator(".bubble")).to_have_text(["Count."])
         await opening.__aexit__(None, None, None)
 
 
@@ -94,10 +94,11 @@ async def test_of_a_huge_result_a_part_is_shown_with_its_size():
         await say(page, "Dump it.")
         await page.get_by_text("That was much.").wait_for()
         await page.locator(".call summary").click()
-        element = page.locator(".call pre").last
-        assert len(await element.inner_text()) <= 6000
+        await page.locator(".call pre").last.wait_for()
+        assert 1000 < len(await page.locator(".call pre").last.inner_text()) <= 6000
         await page.get_by_role("button", name="Show all (40.").click()
-        assert len(await page.locator(".call pre").last.inner_text()) < 50_000
+        await expect(page.get_by_role("button", name="Show all (40.")).to_be_hidden()
+        assert 6000 < len(await page.locator(".call pre").last.inner_text()) < 50_000
         await page.reload()
         await page.get_by_text("That was much.").wait_for()
 
@@ -122,7 +123,7 @@ async def test_two_thousand_messages_are_loaded_as_they_are_scrolled_to_and_stay
             assert await page.locator(".turn").count() <= 100
             jumps = await page.evaluate(SCROLL_UP)
             assert jumps == []
-            assert await page.locator(".turn").count() == 1000
+            await expect(page.locator(".turn")).to_have_count(1000)
             first = await page.locator(".bubble").first.inner_text()
             assert first.startswith("Message 0.")
             await say(page, "Go on.")

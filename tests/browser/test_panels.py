@@ -17,7 +17,7 @@ from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.elicitation import ClientFeatures
-from tests.browser.pages import PHONE, opened, say, violations
+from tests.browser.pages import PHONE, expect, opened, say, violations
 from tests.fakes import FakeModel, decided
 from tests.server.asking import BONN, calls, says, weather
 from tests.serving import served
@@ -192,7 +192,7 @@ async def test_who_begins_to_chat_before_all_is_loaded_is_not_interrupted():
         await page.get_by_text("Hi.").wait_for()
         await page.get_by_text("Stored in memory").wait_for()
         await page.wait_for_timeout(500)
-        assert await page.get_by_role("button", name="Details").count() == 1
+        await expect(page.get_by_role("button", name="Details")).to_have_count(1)
 
 
 async def test_telemetry_is_drawn():
@@ -202,7 +202,7 @@ async def test_telemetry_is_drawn():
         await page.get_by_text("Sun.").wait_for()
         await page.get_by_role("button", name="Telemetry").click()
         await page.get_by_role("img", name="weather: 1 calls, 0 failed, 0 invalid").wait_for()
-        assert await page.locator("#drawer svg.plot polyline").count() >= 3
+        await page.locator("#drawer svg.plot polyline").nth(2).wait_for(state="attached")
         assert await violations(page) == []
 
 
@@ -216,14 +216,14 @@ async def test_conversations_are_listed_reopened_and_deleted():
         await page.reload()
         rows = page.locator("#conversations a")
         await rows.nth(1).wait_for()
-        assert await rows.all_inner_texts() == ["Second.", "First."]
+        await expect(rows).to_have_text(["Second.", "First."])
         await rows.nth(1).click()
         await page.locator(".bubble", has_text="First.").wait_for()
-        assert await page.get_by_role("heading", level=1).inner_text() == "First."
+        await expect(page.get_by_role("heading", level=1)).to_have_text("First.")
         page.on("dialog", lambda dialog: dialog.accept())
         await page.get_by_role("button", name='Delete "First."').click()
         await page.get_by_text("What shall we do?").wait_for()
-        assert await rows.all_inner_texts() == ["Second."]
+        await expect(rows).to_have_text(["Second."])
 
 
 async def test_on_a_phone_the_list_makes_room_for_a_new_chat_and_for_what_is_said_of_a_conversation_that_is_gone():

@@ -6,7 +6,7 @@ import pytest
 
 from callsmith.core.errors import PromptTooLong
 from callsmith.server.app import create_app
-from tests.browser.pages import opened, say, violations
+from tests.browser.pages import expect, opened, say, violations
 from tests.fakes import FakeModel
 from tests.server.asking import says
 from tests.serving import served
@@ -20,7 +20,7 @@ async def test_a_conversation_that_is_not_there_is_told_of_and_a_new_one_can_beg
         assert await violations(page) == []
         await say(page, "Then anew.")
         await page.get_by_text("Hello.").wait_for()
-        assert await page.locator("#problem .notice").count() == 0
+        await expect(page.locator("#problem .notice")).to_have_count(0)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +56,7 @@ async def test_a_model_with_a_mistake_in_it_leads_to_the_log_and_says_so_once():
         await say(page, "Hello?")
         notice = page.locator(".notice.failed")
         await notice.wait_for()
-        assert await notice.inner_text() == "Error: Internal error; the server's log says more. Try again."
+        await expect(notice).to_have_text("Error: Internal error; the server's log says more. Try again.")
 
 
 async def test_a_prompt_that_is_too_long_says_how_it_gets_shorter():
@@ -79,7 +79,7 @@ async def test_a_server_that_is_gone_is_told_of_where_it_is_missed():
         await page.locator("#drawer-body", has_text="Error: The server could not be reached.").wait_for()
         await say(page, "Hello?")
         await page.locator("#problem", has_text="Error: The server could not be reached.").wait_for()
-        assert await page.get_by_role("textbox", name="Message", exact=True).input_value() == "Hello?"
+        await expect(page.get_by_role("textbox", name="Message", exact=True)).to_have_value("Hello?")
 
 
 async def test_what_somebody_else_has_written_into_the_browsers_memory_does_no_harm():

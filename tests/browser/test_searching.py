@@ -6,7 +6,7 @@ import httpx2
 import pytest
 
 from callsmith.server.app import create_app
-from tests.browser.pages import PHONE, opened, violations
+from tests.browser.pages import PHONE, expect, opened, violations
 from tests.browser.test_hard_cases import long_conversation
 from tests.fakes import FakeModel
 from tests.server.asking import says
@@ -38,17 +38,16 @@ async def test_a_search_finds_titles_and_messages_and_leads_to_the_message():
             await page.get_by_role("link", name="Long").wait_for()
             await search(page, "tomatoes")
             await page.locator("#search-hint", has_text="2 found.").wait_for()
-            names = await page.locator("#conversations .name").all_inner_texts()
-            assert names == ["Tomatoes <b>and</b> more", "Gardening"]
-            assert await page.locator("mark").all_inner_texts() == ["tomatoes"]
+            await expect(page.locator("#conversations .name")).to_have_text(["Tomatoes <b>and</b> more", "Gardening"])
+            await expect(page.locator("mark")).to_have_text(["tomatoes"])
             assert await violations(page) == []
             await search(page, "message 7.")
             await page.locator("#search-hint", has_text="1 found.").wait_for()
             await page.get_by_role("link", name="Long").click()
             found = page.locator(".turn.found")
             await found.wait_for()
-            assert "Message 6." in await found.inner_text()
-            assert await found.evaluate("(it) => it === document.activeElement")
+            await expect(found).to_contain_text("Message 6.")
+            await expect(found).to_be_focused()
             top = await found.evaluate("(it) => it.getBoundingClientRect().top")
             assert 0 <= top < 700
             assert long in page.url
@@ -62,7 +61,7 @@ async def test_a_search_finds_titles_and_messages_and_leads_to_the_message():
             ).wait_for()
             await page.keyboard.press("Escape")
             await page.get_by_role("link", name="Gardening").wait_for()
-            assert await page.locator("#conversations a").count() == 4
+            await expect(page.locator("#conversations a")).to_have_count(4)
 
 
 async def test_a_search_on_a_server_that_is_gone_says_so():

@@ -7,7 +7,7 @@ from callsmith.core.values import Call
 from callsmith.models.weights.fetch import fetch
 from callsmith.server.app import create_app
 from callsmith.tools.functions import Functions
-from tests.browser.pages import opened, say, violations
+from tests.browser.pages import expect, opened, say, violations
 from tests.fakes import FakeModel
 from tests.server.asking import calls, says, weather
 from tests.serving import served
@@ -28,7 +28,7 @@ async def test_the_first_suggestion_calls_the_calculator_and_is_answered_with_wh
         await first.click()
         await page.get_by_text("It is 1086.").wait_for()
         call = page.locator(".call.done", has_text="calculate")
-        assert '"23 * 47 + 5"' in await call.locator("summary").inner_text()
+        await expect(call.locator("summary")).to_contain_text('"23 * 47 + 5"')
         await call.locator("summary").click()
         await call.get_by_text("1086", exact=True).wait_for()
         assert [tool.name for tool in model.asked[0].tools] == ["current_time", "calculate", "convert_units"]
@@ -75,7 +75,7 @@ async def test_the_default_model_calls_one_rightly_where_the_first_suggestion_is
             await page.get_by_text("a clock, a calculator and a unit converter").wait_for()
             await page.locator(".try").first.click()
             await page.locator(".summary").wait_for(timeout=600_000)
-            assert await page.locator(".call.done", has_text="calculate").count() == 1
+            await expect(page.locator(".call.done", has_text="calculate")).to_have_count(1)
             assert "1086" in (await page.locator(".blocks .text").last.inner_text()).replace(",", "")
     finally:
         await model.close()

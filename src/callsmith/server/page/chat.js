@@ -59,8 +59,20 @@ export class Chat {
     if (mine !== this.generation) return;
     this.#toEnd();
     const left = openAnswers()[id];
+    if (left && (await this.#isStored(left))) {
+      setOpen(id, null);
+      if (mine === this.generation) await this.open(id, item); // perhaps it was stored after its items were asked for
+      return;
+    }
+    if (mine !== this.generation) return;
     if (left) this.#followLeft(left, mine);
     if (item) await this.reveal(item);
+  }
+
+  // Whether an answer has ended while nobody looked, and so is in the conversation: what has failed is not.
+  async #isStored({ id }) {
+    const answer = await get(`/v1/responses/${id}`).catch(() => null);
+    return ["completed", "incomplete", "cancelled"].includes(answer?.status);
   }
 
   // Scroll to an item of the conversation, if it has it.
