@@ -16,7 +16,7 @@ import { setUpTheme } from "./theme.js";
 const text = byId("composer-text");
 const drawer = byId("drawer");
 const toolbox = new Toolbox();
-const state = { conversations: [], found: null, settings: lastSettings(), opener: null, panel: "" };
+const state = { conversations: [], found: null, settings: lastSettings(), opener: null, panel: "", preparing: false };
 
 const announce = (words) => (byId("status").textContent = words);
 const chat = new Chat(byId("turns"), {
@@ -102,6 +102,7 @@ function newChat() {
 async function openConversation(id, item = null) {
   await tell(async () => {
     const conversation = await getIfThere(`/v1/conversations/${id}`);
+    if (inAddress()[0] !== id) return; // another one was opened meanwhile
     if (!conversation) {
       newChat();
       showProblem(NO_CONVERSATION);
@@ -136,15 +137,32 @@ function toFront() {
   showConversations();
 }
 
+const isAsking = () => Boolean(chat.running || state.preparing);
+
 function mayAskAgain() {
-  if (chat.running) announce("An answer is being given. Stop it first (Esc), or wait for it.");
-  return !chat.running;
+  if (isAsking()) announce("An answer is being given. Stop it first (Esc), or wait for it.");
+  return !isAsking();
+}
+
+// Ask the model what `prepare` brings. Whoever presses twice while that waits for the server asks once; who has gone elsewhere, nothing.
+async function ask(prepare) {
+  if (isAsking()) return;
+  await tell(async () => {
+    state.preparing = true;
+    let said;
+    try {
+      said = await prepare();
+    } finally {
+      state.preparing = false;
+    }
+    if (said) await chat.send(...said, request());
+  });
 }
 
 // Ask a turn anew, perhaps in other words: the conversation goes on from there in a version of its own. The earlier one stays as it is.
 async function askAgain(turn, said, files) {
   if (!mayAskAgain()) return;
-  await tell(async () => {
+  await ask(async () => {
     const before = await chat.itemOf(turn);
     if (before) {
       const { metadata } = await get(`/v1/conversations/${chat.id}`);
@@ -155,9 +173,10 @@ async function askAgain(turn, said, files) {
       history.pushState(null, "", `#/c/${made.id}`);
       await chat.open(made.id);
       showConversations();
+      if (chat.id !== made.id) return null;
     } else chat.forget(turn);
     text.focus();
-    await chat.send(said, files, request());
+    return [said, files];
   });
 }
 
@@ -208,13 +227,13 @@ byId("composer").addEventListener("submit", async (event) => {
   event.preventDefault();
   await attached.reading;
   const said = text.value.trim();
-  if ((!said && !attached.files.length) || chat.running) return;
+  if ((!said && !attached.files.length) || isAsking()) return;
   showProblem("");
-  await tell(async () => {
+  await ask(async () => {
     await ensureConversation(said, attached.files);
     text.value = "";
     fit();
-    await chat.send(said, attached.take(), request());
+    return [said, attached.take()];
   });
 });
 

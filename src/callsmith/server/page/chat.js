@@ -44,6 +44,7 @@ export class Chat {
     this.id = id;
     this.running = null;
     this.older = null;
+    this.loading = false;
     this.generation = {};
     this.views = new Map();
     this.place.replaceChildren();
@@ -293,7 +294,7 @@ export class Chat {
         await this.#showOlder(mine);
       }
     } finally {
-      this.loading = false;
+      if (mine === this.generation) this.loading = false;
     }
   }
 }
