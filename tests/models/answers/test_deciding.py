@@ -80,6 +80,16 @@ async def test_the_threshold_of_the_tool_prompt_is_what_counts(threshold: float,
     assert bool(calls_of(await answer(local, ASK))) == calls
 
 
+async def test_who_says_not_to_use_tools_gets_words_however_much_the_model_wants_to_call():
+    sure = {"```": 1.0}
+    local, _ = model([sure, sure], "I cannot know.", rest_of(PARIS))
+    refused = asking("Weather in Paris? Don't use any tools.", WEATHER)
+    assert not calls_of(await answer(local, refused))
+    more = (Message.assistant("I cannot know."), Message.user("Then look up Paris."))
+    later = replace(refused, messages=(*refused.messages, *more))
+    assert calls_of(await answer(local, later))
+
+
 @pytest.mark.parametrize("bias", [-3.0, 3.0])
 async def test_a_call_bias_shifts_the_threshold_that_of_the_request_before_that_of_the_model(bias: float):
     wanted = rest_of(PARIS) if bias > 0 else "No."

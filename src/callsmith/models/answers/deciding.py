@@ -29,7 +29,7 @@ from callsmith.formats.prompt.prompt import Prompt
 from callsmith.formats.prompt.tool_prompt import ToolPrompt
 from callsmith.formats.reader.reader import Reader
 from callsmith.formats.write import literal_text, write
-from callsmith.models.answers.grounding import CallJudge, is_same
+from callsmith.models.answers.grounding import REFUSED, CallJudge, is_same, refuses_calls
 from callsmith.models.grammars import AnswerGrammar, Grammars
 
 TAKEN_BACK: Final = "unfounded_call"  # its arguments occur nowhere
@@ -80,6 +80,11 @@ class _Turn:
     calls: tuple[Call, ...]
     has_failed: bool
 
+    @property
+    def question(self) -> str:
+        """What the user said last."""
+        return next((message.content for message in reversed(self.asked) if message.role == "user"), "")
+
     @classmethod
     def of(cls, messages: Sequence[Message]) -> "_Turn":
         roles = [message.role for message in messages]
@@ -125,7 +130,7 @@ class Decider:
         threshold = self._threshold - (request.call_bias or 0.0)
         odds, usage = await self._first_tokens(await self._prompt_of(request))
         chance = min(max(odds.of(self._tool_prompt.opening), _LEAST), 1 - _LEAST)
-        score = math.log(chance / (1 - chance))
+        score = math.log(chance / (1 - chance)) - REFUSED * refuses_calls(turn.question)
         decision = CallDecision(score >= threshold and len(turn.calls) < _MOST_CALLS, score, threshold)
         return self._fix_choice(request, decision, usage)
 

@@ -35,11 +35,18 @@ _PLACEHOLDER: Final = re.compile(
 _REMAINS: Final = re.compile(r"[)\]}'\",;:]+")  # what follows on a variable, where a text had to be written
 _ADDRESS: Final = re.compile(r"(?<![\w.+-])[\w.+-]++@[\w.-]+|https?://\S+")
 _PERSON: Final = re.compile(r"[A-Z][a-z]+(?: [A-Z][a-z]+){1,2}")
+_REFUSAL: Final = re.compile(
+    r"\b(?:don['’]?t|do not|never|without|not) "
+    r"(?:(?:use|using|call|calling) (?:(?:any|your|the|these|a) )?tools?|(?:call|calling) (?:any|your) functions?)\b"
+    r"|\b(?:no|without) (?:any )?(?:tool|function) calls?\b",
+    re.IGNORECASE,
+)
 UNKNOWN_VALUES: Final = 6.0  # what speaks against a call of which no value was given, in log odds; for half of them, half of it
 UNSPOKEN: Final = 2.0  # against one of a tool that was not spoken of
 REPEATED: Final = 2.0  # against one that changes something and was made earlier in the conversation
 NO_VALUES: Final = 0.5  # against one that has none
 EFFECTS: Final = 0.5  # against one that changes something
+REFUSED: Final = 20.0  # against any where the user says not to use tools: the surest scores were below seven
 _PLANNED: Final = 2.5  # what may speak against a call that follows on results, however sure the model is
 _LONG_TEXT: Final = 40  # characters: longer ones are written by the model itself, in words of its own
 _LONGEST_PLACEHOLDER: Final = 80  # characters of a value: in a longer one, brackets are those of code or markup
@@ -70,6 +77,12 @@ def has_effects(tool: Tool) -> bool:
     """Whether a tool changes something: it says so, or is called like one that does."""
     words = [word.lower() for word in _WORDS_OF_A_NAME.findall(tool.name.rsplit(".", 1)[-1])]
     return tool.side_effects or (bool(words) and words[0] in _EFFECTS and words[-1] not in _LOOKED_UP)
+
+
+def refuses_calls(question: str) -> bool:
+    """Whether the user says, in English, not to use tools. A small model hardly hears it: 22 of 22 everyday questions that want a
+    call still got a score for one with "Don't use any tools." behind them. No question of BFCL says such a thing."""
+    return _REFUSAL.search(question) is not None
 
 
 def said_in(messages: Sequence[Message]) -> str:
