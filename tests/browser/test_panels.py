@@ -12,7 +12,7 @@ from callsmith.core.types.model_step import CallDecision
 from callsmith.core.values import Call
 from callsmith.models.weights.fetch import fetch
 from callsmith.server.app import create_app
-from callsmith.server.approvals.approvals import Elicitations
+from callsmith.server.approvals.elicitations import Elicitations
 from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.functions import Functions, tool
 from callsmith.tools.mcp import McpHost

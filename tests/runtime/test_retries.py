@@ -16,7 +16,8 @@ from tests.tools.wrap.recording import TIMEOUT, failing
 from tests.virtual_time import now, virtual_time
 
 GONE = Result("c1", "x", "unavailable: gone", ok=False, code="unavailable")
-PASSING = [ConnectionError("gone"), TimeoutError("slow"), Unavailable("down", retryable=True), TIMEOUT, GONE]
+TOGETHER = ExceptionGroup("a task group", [ConnectionError("gone"), ExceptionGroup("another", [TimeoutError("slow")])])
+PASSING = [TOGETHER, ConnectionError("gone"), TimeoutError("slow"), Unavailable("down", retryable=True), TIMEOUT, GONE]
 
 
 async def tried(tool: Tool, failure: Any, times: int = 2, limits: Limits = Limits()) -> tuple[Result, Recording, list[Any]]:
@@ -90,3 +91,11 @@ async def test_what_an_operator_can_do_is_not_what_the_model_reads():
         Tool("x"), StoreUnavailable("the store is unreachable", hint="Connect call failed ('10.0.0.7', 5432)"), 9
     )
     assert (result.code, result.text) == ("internal_error", "internal_error: the store is unreachable")
+
+
+async def test_what_is_raised_in_a_task_group_is_what_the_model_reads():
+    mixed = ExceptionGroup(
+        "unhandled errors in a TaskGroup", [ConnectionError("gone"), ValueError("name another city"), KeyError()]
+    )
+    result, inner, _ = await tried(Tool("x"), mixed)
+    assert (result.text, len(inner.calls)) == ("internal_error: gone; name another city; KeyError", 1)

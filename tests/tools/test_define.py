@@ -110,3 +110,34 @@ def test_a_tool_is_built_in_a_breath_with_the_names_of_types_and_everything_in_i
     )
     with pytest.raises(UsageError, match=r"type of JSON.*'strin'.*string"):
         define("get_weather").param("location", "strin")
+
+
+def test_types_of_the_same_name_keep_their_own_definitions():
+    def order() -> tuple[type, type]:
+        class Item(BaseModel):
+            name: str
+            parts: list["Item"] = []
+
+        class Order(BaseModel):
+            item: Item
+
+        return Item, Order
+
+    def trip() -> type:
+        class Item(BaseModel):
+            weight: float
+
+        class Trip(BaseModel):
+            items: list[Item]
+
+        return Trip
+
+    _, first = order()
+    built = define("both").parameter("a", first).parameter("b", trip()).parameter("c", first).build()
+    definitions = built.parameters["$defs"]
+    a, b, c = (built.parameters["properties"][name]["properties"] for name in "abc")
+    assert a["item"] == c["item"] == {"$ref": "#/$defs/Item"} and b["items"]["items"] == {"$ref": "#/$defs/Item_of_b"}
+    assert set(definitions["Item"]["properties"]) == {"name", "parts"} and set(definitions["Item_of_b"]["properties"]) == {
+        "weight"
+    }
+    assert definitions["Item"]["properties"]["parts"]["items"] == {"$ref": "#/$defs/Item"}

@@ -108,7 +108,7 @@ def _serve(settings: "Settings") -> None:
     from callsmith.cli.inputs.served_models import open_models
     from callsmith.cli.inputs.toolsets import load_toolset
     from callsmith.server.app import create_app
-    from callsmith.server.approvals.approvals import Elicitations
+    from callsmith.server.approvals.elicitations import Elicitations
     from callsmith.server.http.shutdown import GracefulShutdown
     from callsmith.server.network.origins import is_loopback
     from callsmith.server.store import StoreLimits

@@ -1,6 +1,7 @@
 """A function's signature: as JSON Schema for the model, and as Python values for the call."""
 
 import inspect
+import json
 import typing
 import warnings
 from collections.abc import Callable, Mapping
@@ -11,7 +12,7 @@ from callsmith.core.schema import Complaint, drop_titles, pointer
 from callsmith.core.values import Json, Schema
 
 if TYPE_CHECKING:
-    from pydantic import BaseModel
+    from pydantic import BaseModel, ValidationError
 
 
 class BoundArguments(NamedTuple):
@@ -34,6 +35,7 @@ class Signature:
         self._fields: dict[str, str] = {}  # pydantic field name → parameter name: parameters may be called `schema` or `_x`
         self._model = self._model_of(function, descriptions or {}, injected)
         self._validate: Callable[[object], BaseModel] = self._model.__pydantic_validator__.validate_python
+        self._validate_json: Callable[[str], BaseModel] = self._model.__pydantic_validator__.validate_json
         self._mismatch = ValidationError  # pydantic is loaded when the first signature is read
         self.schema: Schema = _schema_of(self._model, function)
 
@@ -42,7 +44,9 @@ class Signature:
         try:
             bound = self._validate(dict(arguments))
         except self._mismatch as error:
-            return [Complaint(pointer(item["loc"]), item["msg"]) for item in error.errors(include_url=False, include_input=False)]
+            bound = self._bind_as_json(arguments, error)
+            if isinstance(bound, list):
+                return bound
         values = bound.__dict__
         keywords = {name: values[field] for field, name in self._fields.items()}
         if extra := bound.__pydantic_extra__:
@@ -50,6 +54,17 @@ class Signature:
         for name in self._injected:
             keywords[name] = injected
         return BoundArguments(tuple([keywords.pop(name) for name in self._positional]) if self._positional else (), keywords)
+
+    def _bind_as_json(self, arguments: Mapping[str, Json], mismatch: "ValidationError") -> "BaseModel | list[Complaint]":
+        """Strict types take from JSON what they take from nothing else: a date, a set, a member of an enum."""
+        try:
+            return self._validate_json(json.dumps(dict(arguments), default=dict))
+        except self._mismatch as error:
+            mismatch = min(mismatch, error, key=lambda found: found.error_count())
+        except (TypeError, ValueError, RecursionError):  # no JSON
+            pass
+        complaints = mismatch.errors(include_url=False, include_input=False)
+        return [Complaint(pointer(item["loc"]), item["msg"]) for item in complaints]
 
     def _model_of(
         self, function: Callable[..., Any], descriptions: Mapping[str, str], injected: type | None
@@ -109,7 +124,7 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
         target = type(target).__call__
     try:
         return typing.get_type_hints(target, include_extras=True)
-    except NameError as error:
+    except (NameError, SyntaxError) as error:
         raise UsageError(f"{_name(function)}: an annotation cannot be resolved: {error}") from error
 
 

@@ -5,7 +5,7 @@ Results are messages for the model: cut where they are too long, and encodable.
 
 from dataclasses import replace
 from logging import Logger
-from typing import Final
+from typing import Final, cast
 
 from callsmith.core.errors import CallsmithError, ModelError
 from callsmith.core.failures import make_failure
@@ -27,8 +27,31 @@ def reason_to_retry(failure: Result | Exception) -> str:
     """What went wrong, where the same call may go well a little later: nothing was reached, or it took too long. Else empty."""
     if isinstance(failure, Result):
         return (failure.text or failure.code) if not failure.ok and failure.code in _CODES else ""
-    passes = getattr(failure, "retryable", False) is True or any(kind.__name__ in _ERRORS for kind in type(failure).__mro__)
-    return (str(failure) or type(failure).__name__) if passes else ""
+    return _words_of(failure) if all(map(_may_pass, _errors_in(failure))) else ""
+
+
+def _may_pass(error: BaseException) -> bool:
+    return getattr(error, "retryable", False) is True or any(kind.__name__ in _ERRORS for kind in type(error).__mro__)
+
+
+def _errors_in(error: BaseException) -> list[BaseException]:
+    """The error, or those of a group: what a TaskGroup raises says nothing by itself."""
+    if not isinstance(error, BaseExceptionGroup):
+        return [error]
+    inner = cast("BaseExceptionGroup[BaseException]", error).exceptions
+    return [found for each in inner for found in _errors_in(each)]
+
+
+def _words_of(error: BaseException) -> str:
+    return "; ".join(dict.fromkeys(map(_word_of, _errors_in(error))))
+
+
+def _word_of(error: BaseException) -> str:
+    try:
+        text = error.message if isinstance(error, ModelError) else str(error)
+    except Exception:
+        text = ""
+    return text or type(error).__name__
 
 
 def make_error_result(call: Call, error: BaseException) -> Result:
@@ -36,11 +59,7 @@ def make_error_result(call: Call, error: BaseException) -> Result:
 
     A hint is the operator's and may name addresses: it is logged, and no model and no client reads it.
     """
-    try:
-        text = error.message if isinstance(error, ModelError) else str(error)
-    except Exception:
-        text = ""
-    return make_failure(call, "internal_error", text or type(error).__name__)
+    return make_failure(call, "internal_error", _words_of(error))
 
 
 def log_raised(log: Logger, words: str, call: Call, error: BaseException) -> None:

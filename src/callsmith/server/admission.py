@@ -7,7 +7,7 @@ for callers who have none. What a caller may ask for in a minute, answers and to
 import asyncio
 import time
 from collections import Counter, deque
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection
 from contextlib import asynccontextmanager
 from math import ceil
 from types import TracebackType
@@ -38,12 +38,13 @@ class AdmissionGate:
         self._returning: deque[asyncio.Future[None]] = deque()  # those that waited for a person, and want a place again
         self._average = 1.0  # seconds an answer takes
 
-    def check(self, most: int, caller: str = "", limits: CallerLimits = _NO_LIMITS, waiting: int = 0) -> None:
-        """`QueueFull` if one more answer is too many, besides those that are `waiting` to be admitted."""
-        if limits.concurrent is not None and self._by_caller[caller] >= limits.concurrent:
+    def check(self, most: int, caller: str = "", limits: CallerLimits = _NO_LIMITS, waiting: Collection[str] = ()) -> None:
+        """`QueueFull` if one more answer is too many, besides those that wait to be admitted: `waiting` has their callers."""
+        own = sum(other == caller for other in waiting)
+        if limits.concurrent is not None and self._by_caller[caller] + own >= limits.concurrent:
             raise RateLimited("concurrent", f"{limits.concurrent} answers are being given to this caller", self._average)
         places = most if self._by_caller[caller] else most + most // 4
-        if self.active + waiting + len(self._returning) >= places or self.waiting >= most * _WAITING_FACTOR:
+        if self.active + len(waiting) + len(self._returning) >= places or self.waiting >= most * _WAITING_FACTOR:
             raise QueueFull(most, self._average)
 
     @asynccontextmanager

@@ -112,12 +112,29 @@ class Definition:
         if self.required_names:
             parameters["required"] = list(self.required_names)
         definitions: dict[str, Json] = {}
-        for schema in properties.values():  # a type's own definitions are referred to from the root: "#/$defs/…"
-            definitions |= schema.pop("$defs", {})
+        for name, schema in properties.items():  # a type's own definitions are referred to from the root: "#/$defs/…"
+            own = cast(dict[str, Json], schema.pop("$defs", {}))
+            others = {each: f"{each}_of_{name}" for each in own if definitions.get(each, own[each]) != own[each]}
+            properties[name] = _rename_definitions(schema, others)
+            definitions |= {others.get(each, each): _rename_definitions(inner, others) for each, inner in own.items()}
         if definitions:
             parameters["$defs"] = definitions
         check_schema(parameters, f"{self.name}.parameters")
         return Tool(self.name, self.summary, parameters, **self.options)
+
+
+def _rename_definitions(schema: Any, names: Mapping[str, str]) -> Any:
+    """The schema, with its references to definitions by other names."""
+    if isinstance(schema, list):
+        return [_rename_definitions(inner, names) for inner in cast(list[Any], schema)]
+    if not isinstance(schema, dict) or not names:
+        return cast(Any, schema)
+    renamed = {key: _rename_definitions(inner, names) for key, inner in cast(dict[str, Any], schema).items()}
+    reference = renamed.get("$ref")
+    if isinstance(reference, str) and reference.startswith("#/$defs/"):
+        _, _, name, *inside = reference.split("/")
+        renamed["$ref"] = "/".join(("#", "$defs", names.get(name, name), *inside))
+    return renamed
 
 
 def define(name: str, description: str = "") -> Definition:

@@ -74,8 +74,13 @@ def tool(function: Any = None, /, **options: Any) -> Any:
 
     def mark(marked: Any) -> Any:
         check_argument("function", marked, Callable[..., Any])
-        setattr(marked, MARK, ToolDeclaration(**options))
-        return marked
+        declaration = ToolDeclaration(**options)
+        inner: Any = cast(Any, marked).__func__ if isinstance(marked, staticmethod) else marked  # what its class hands out
+        try:
+            setattr(inner, MARK, declaration)
+        except AttributeError as error:
+            raise UsageError(f"{marked!r} cannot be marked: put @tool on the function itself, in its class") from error
+        return cast(Any, marked)
 
     return mark if function is None else mark(function)
 
@@ -138,14 +143,18 @@ class Functions:
             return
         await context.starting()
         value: Any = None
+        produced: Any = None
         if function.kind == "coroutine":
             value = await function.function(*bound.positional, **bound.named)
         elif function.kind == "plain":
             value = await _run_in_thread(lambda: function.function(*bound.positional, **bound.named))
             value = await value if inspect.isawaitable(value) else value
+            if inspect.isasyncgen(value):  # what a decorator has around the tool
+                value, produced = None, value
         else:
             produced = function.function(*bound.positional, **bound.named)
-            async with closing(produced if function.kind == "async generator" else _iterate_in_threads(produced)) as items:
+        if produced is not None:
+            async with closing(_iterate_in_threads(produced) if function.kind == "generator" else produced) as items:
                 async for item in items:
                     if value is not None:  # only the next item shows that a value was not the last: the result
                         yield ToolProgress(call.id, text=str(value))
@@ -169,9 +178,12 @@ def as_toolset(tools: Tools) -> Toolset:
 def _as_json(value: Any) -> Json:
     if value is None or type(value) in (str, bool, int):  # JSON as it is; a subclass (an enum) may not be
         return value
-    from pydantic_core import to_json
+    from pydantic_core import PydanticSerializationError, to_json, to_jsonable_python
 
-    return json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
+    try:
+        return json.loads(to_json(value, fallback=str, inf_nan_mode="strings"))
+    except PydanticSerializationError:  # names of files that are no UTF-8, and bytes
+        return to_jsonable_python(value, fallback=str, inf_nan_mode="strings", bytes_mode="base64")
 
 
 def _kind_of(function: Callable[..., Any]) -> FunctionKind:
@@ -190,6 +202,7 @@ async def _iterate_in_threads(items: Generator[Any, None, Any]) -> AsyncGenerato
     """A sync generator with each step in a thread; its return value, if any, comes last."""
     end = object()
     returned: Any = None
+    variables = contextvars.copy_context()  # one for all steps: what the first one sets, the last one resets
 
     def step() -> Any:
         nonlocal returned
@@ -199,7 +212,7 @@ async def _iterate_in_threads(items: Generator[Any, None, Any]) -> AsyncGenerato
             returned = stop.value
             return end
 
-    while (item := await _run_in_thread(step)) is not end:
+    while (item := await _run_in_thread(lambda: variables.run(step))) is not end:
         yield item
     if returned is not None:
         yield returned
@@ -249,6 +262,8 @@ def _read_docstring(function: Callable[..., Any]) -> tuple[str, dict[str, str]]:
     for section in sections:
         if isinstance(section, griffe.DocstringSectionText):
             texts.append(section.value)
+        elif isinstance(section, griffe.DocstringSectionAdmonition):
+            texts.append(f"{section.title}: {section.value.description}")
         elif isinstance(section, griffe.DocstringSectionParameters):
             descriptions |= {parameter.name.lstrip("*"): " ".join(parameter.description.split()) for parameter in section.value}
     return "\n\n".join(texts).strip(), descriptions

@@ -11,7 +11,7 @@ pytest.importorskip("mcp")
 from callsmith.core.ports import Context
 from callsmith.core.values import Call
 from callsmith.server.app import create_app
-from callsmith.server.approvals.approvals import Elicitations
+from callsmith.server.approvals.elicitations import Elicitations
 from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.elicitation import ClientFeatures

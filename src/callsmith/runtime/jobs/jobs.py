@@ -210,7 +210,7 @@ class Jobs:
             try:
                 result = await self._answer(work, toolset)
             except asyncio.CancelledError:
-                result = work.stopped if work.is_cancelled else _left_behind(work.job)
+                result = work.stopped if work.is_cancelled else self._cut_off(work.job)
             except (Exception, SystemExit) as error:  # whatever a tool does wrong is its result
                 if not work.has_started.done() and not work.job.version:
                     raise
@@ -219,10 +219,17 @@ class Jobs:
             finally:
                 if work.watch is not None:
                     work.watch.cancel()
+                work.is_cancelled = True  # it is over: what stores its end is not stopped any more
                 if result is not None and work.has_started.done():
                     await asyncio.shield(self._end(work.job, result))
                 del self._working[work.job.id]
                 work.publish(None)
+
+    def _cut_off(self, job: Job) -> Result | None:
+        """The result of a job that nobody here has cancelled: its event loop ends, or its tool was cancelled within."""
+        if (task := asyncio.current_task()) is not None and not task.cancelling():
+            return make_failure(job.call, "internal_error", f"{job.call.name} was cancelled{_doubt(job)}")
+        return _interrupt(job) if isinstance(self.storage, MemoryJobs) else _left_behind(job)  # of memory nobody takes it up
 
     async def _answer(self, work: _RunningJob, toolset: Toolset) -> Result | None:
         """What comes of the call; None if that came before the tool had started."""
@@ -264,7 +271,13 @@ class Jobs:
         """The tool is about to start: from here on the job is stored, and stops when another process ends it."""
         if not work.job.version:
             await work.lease.enter_async_context(self.storage.lease(work.job))
-            work.job = await self.storage.write(work.job)
+            writing = asyncio.ensure_future(self.storage.write(work.job))
+            try:
+                work.job = await asyncio.shield(writing)
+            except asyncio.CancelledError:  # nobody wants it any more, and it has not begun: nothing of it stays
+                with suppress(JobChanged, StoreUnavailable):
+                    await self.storage.delete(await writing)
+                raise
         work.watch = asyncio.create_task(self._cancel_when_ended(work))
         work.has_started.set_result(None)
 

@@ -221,7 +221,7 @@ class ApprovalRun:
                 if isinstance(approval.decision, Approved) and approval.decision.remember:
                     granted.add(approval.grant)
         if granted and (session := self._plan.request.origin.session):
-            await self._approvals.grant(session, self._journal.saved.granted | granted)
+            await self._approvals.grant(session, granted)
         return PauseAnswer(results, decisions, reports_results=True)
 
     async def _finish(self) -> None:

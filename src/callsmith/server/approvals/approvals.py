@@ -5,12 +5,12 @@ replaced at the version they were read at, so that of two decisions one counts. 
 """
 
 import asyncio
+import math
 import time
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias, cast
-from uuid import uuid4
 
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.errors import UsageError
@@ -22,8 +22,7 @@ from callsmith.core.values import Call, Json, Message, Request, Result, Tool
 from callsmith.runtime.conversation.journal import expired_result, interrupted_result
 from callsmith.server.store import Document, Stale, Store, caller_kind, leases, list_all
 from callsmith.server.store.leases import Leases, put_through_outage, wait_until
-from callsmith.tools.mcp.elicitation import ElicitationReply, ElicitationRequest
-from callsmith.wire.extensions import MCP, ToolOptions
+from callsmith.wire.extensions import ToolOptions
 
 _APPROVAL, _PAUSED, _GRANT = "approval", "paused_run", "grant"
 
@@ -228,9 +227,8 @@ class Approvals:
 
     async def interrupt(self, approval: Approval) -> Approval:
         """The server that ran the call was stopped."""
-        interrupted = await self.write_one(
-            replace(approval.with_result(interrupted_result(approval.call)), changed=approval.changed)
-        )
+        result = interrupted_result(approval.call)
+        interrupted = await self.write_one(replace(approval, result=result))
         await self.audit("interrupted", interrupted)
         return interrupted
 
@@ -249,7 +247,6 @@ class Approvals:
             raise AlreadyAnswered((await self.get(approval.id)).get(approval.id, approval)) from None
 
     async def audit(self, event: str, approval: Approval, *, by: str = "") -> None:
-        decision = None if approval.decision is None else dump(approval.decision)
         await self.store.append(
             {
                 "event": event,
@@ -260,7 +257,7 @@ class Approvals:
                 "source": approval.source,
                 "arguments": dict(approval.call.arguments),
                 "status": approval.status,
-                "decision": decision,
+                "decision": dump(approval.decision) if approval.decision else None,
                 "code": approval.result.code if approval.result else None,
             }
         )
@@ -268,16 +265,24 @@ class Approvals:
     def new(self, needed: ConfirmationNeeded, run: str, source: str, response: str) -> Approval:
         """The approval for a question that a run asks for the first time."""
         now = time.time()
-        expires = min(now + self.seconds, now + self.seconds if needed.expires is None else needed.expires)
+        expires = min(now + self.seconds, needed.expires or math.inf)
         return Approval(needed.id, run, needed.call, source, needed.reason, now, expires, response=response, tool=needed.tool)
 
     async def list_granted(self, conversation: str) -> frozenset[str]:
         """The tools a conversation may call without asking again."""
-        documents = await self.store.get(self._kind(_GRANT), conversation)
-        return GRANT_CODEC.read(documents[conversation].data).tools if conversation in documents else frozenset()
+        return (await self._grant_of(conversation))[0]
+
+    async def _grant_of(self, conversation: str) -> tuple[frozenset[str], int | None]:
+        known = (await self.store.get(self._kind(_GRANT), conversation)).get(conversation)
+        return (GRANT_CODEC.read(known.data).tools, known.version) if known else (frozenset(), 0)
 
     async def grant(self, conversation: str, tools: Iterable[str]) -> None:
-        await self.store.put(Document(self._kind(_GRANT), conversation, GRANT_CODEC.write(Grant(frozenset(tools)))))
+        """Let a conversation call these tools without asking, besides those it may call already."""
+        while True:
+            known, version = await self._grant_of(conversation)
+            data = GRANT_CODEC.write(Grant(known.union(tools)))
+            with suppress(Stale):  # another run of the conversation was granted something meanwhile
+                return await self.store.put(Document(self._kind(_GRANT), conversation, data, version))
 
     @property
     def leases(self) -> Leases:
@@ -352,48 +357,3 @@ def _write_paused(paused: PausedRun) -> Json:
     """Its messages are those of the conversation; decisions that were given with the request count only once."""
     options = replace(paused.options, approvals=(), wait_for_approval=False, shows_events=False, shows_tool_items=False)
     return PAUSED_RUN_CODEC.write(replace(paused, request=replace(paused.request, messages=()), options=options))
-
-
-@dataclass(frozen=True, slots=True)
-class Elicitations:
-    """Asks a person on behalf of MCP servers, in the middle of a call: stored beside the approvals, and answered there.
-
-    POST /v1/approvals/ask_1f…   {"approve": true, "arguments": {"color": "red"}}
-
-    A question is open for so many seconds, and no longer than its call.
-    """
-
-    store: Store
-    seconds: float
-
-    async def ask(self, question: ElicitationRequest) -> ElicitationReply:
-        """The answer, once somebody has given it."""
-        approvals, now = Approvals(self.store, question.subject, self.seconds), time.time()
-        pending = Approval(
-            f"ask_{uuid4().hex[:24]}",
-            "",
-            question.call or Call(question.server),
-            MCP + question.server,
-            question.message,
-            now,
-            now + self.seconds,
-            asks={"schema": None if question.schema is None else dict(question.schema), "url": question.url or None},
-        )
-
-        async def reply() -> ElicitationReply | None:
-            approval = (await approvals.get(pending.id)).get(pending.id)
-            match approval and approval.decision:
-                case Approved(arguments):
-                    return ElicitationReply("accept", arguments or {})
-                case Denied():
-                    return ElicitationReply("decline")
-                case None:
-                    return None if approval is not None and time.time() < pending.expires else ElicitationReply("cancel")
-
-        await approvals.write(pending)
-        try:
-            return await wait_until(self.store, (pending.id,), reply, look_at=pending.expires)
-        except asyncio.CancelledError:
-            with suppress(asyncio.CancelledError):  # nobody waits for the answer any more
-                await approvals.drop(pending.id)
-            raise

@@ -105,6 +105,8 @@ class EventStream(Response):
                 if not isinstance(error, CallsmithError):
                     # Not raised: the HTTP server would close a connection on which the client may already ask again.
                     _log.error("an answer failed while it was streamed", exc_info=error)
+            if not self._begun:  # there was nothing to send
+                await self._send(send, b"")
             await send({"type": "http.response.body", "body": b"", "more_body": False})
         finally:
             await cancel_all(sending, leaving, ticking)

@@ -127,12 +127,17 @@ class Leases:
         return 1
 
     async def _renew(self, lease: Document, version: int) -> None:
-        with suppress(Stale):  # it has lapsed and is another's: what we write from now on is refused
-            while True:
-                await asyncio.sleep(LEASE_SECONDS / 3)
-                with suppress(StoreUnavailable):  # there is time for another attempt before it lapses
+        while True:
+            await asyncio.sleep(LEASE_SECONDS / 3)
+            with suppress(StoreUnavailable):  # there is time for another attempt before it lapses
+                try:
                     await self.store.put(replace(lease, version=version, expires=time.time() + LEASE_SECONDS))
                     version += 1
+                except Stale:
+                    known = (await self.store.get(lease.kind, lease.id)).get(lease.id)
+                    if known is None or known.data != lease.data:
+                        return  # it has lapsed and is another's: what we write from now on is refused
+                    version = known.version or 0  # ours: a write that the store broke off had succeeded
 
     async def _release(self, lease: Document) -> None:
         """Let go of a lease, if it is still ours: another process may have it by now. Else it lapses by itself."""

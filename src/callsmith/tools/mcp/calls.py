@@ -16,10 +16,12 @@ from callsmith.tools.mcp.transport.process import first_error
 
 if TYPE_CHECKING:
     import mcp_types as types
+    from mcp import MCPError
 
 _STOP = 1.0  # seconds that a call which is not wanted any more may take to end
 _AWAY = 300.0  # seconds that a server may be away while it has a task for us
 _LOOK = 0.2  # seconds between two looks whether it is back
+_CLOSED = ("Connection closed", "SSE stream ")  # how the SDK begins; servers have the same code for errors of their own
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class ServerCall:
         try:
             return ended if work.cancelled() else read_result(call, work.result())
         except MCPError as error:
-            if any(connection.ended.is_set() for connection in connections[-1:]) or error.code == types.CONNECTION_CLOSED:
+            if any(connection.ended.is_set() for connection in connections[-1:]) or _is_closed(error):
                 return ended
             code = {types.REQUEST_TIMEOUT: "timeout", types.INVALID_PARAMS: "bad_request"}.get(error.code, "tool_error")
             return make_failure(call, code, error.message)
@@ -127,9 +129,14 @@ class ServerCall:
 
 def _is_lost(connection: Connection, error: Exception) -> bool:
     """Whether a connection has broken, which says nothing of what goes on at the server."""
-    import mcp_types as types
     from mcp import MCPError
 
     if isinstance(error, MCPError):
-        return connection.ended.is_set() or error.code == types.CONNECTION_CLOSED
+        return connection.ended.is_set() or _is_closed(error)
     return connection.ended.is_set() or not isinstance(error, RuntimeError | ValueError | TimeoutError)
+
+
+def _is_closed(error: "MCPError") -> bool:
+    import mcp_types as types
+
+    return error.code == types.CONNECTION_CLOSED and error.message.startswith(_CLOSED)

@@ -193,7 +193,9 @@ async def connect(
     def see(message: Any) -> None:
         answer = getattr(message, "message", None)
         if isinstance(answer, types.JSONRPCResponse):
-            if isinstance(answer.result.get("task"), dict) and "content" not in answer.result:
+            if "content" not in answer.result and (
+                isinstance(answer.result.get("task"), dict) or "structuredContent" in answer.result
+            ):
                 answer.result = {**answer.result, "content": []}  # the SDK knows no other answer to a call
             if isinstance(inner := answer.result.get("result"), dict):  # that of a task
                 answer.result = {**answer.result, "result": within_bounds(cast("dict[str, Any]", inner), config)[0]}

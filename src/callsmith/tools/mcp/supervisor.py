@@ -91,9 +91,19 @@ class ServerSupervisor:
 
     def start(self) -> None:
         """Start the server, if it was not started before, without waiting for it."""
-        if self._task is None and not self._closing.is_set():
+        if self._closing.is_set():
+            return
+        if self._task is not None and (self._task.done() or self._task.get_loop().is_closed()):
+            # The event loop it ran in has ended, and the server with it, as between two calls of `run_sync`.
+            self._task = self._connection = self._timeout = None
+            self._listing, self._closing, self._settled = asyncio.Lock(), asyncio.Event(), asyncio.Event()
+        if self._task is None:
             self._set_start_deadline()
             self._task = asyncio.create_task(self._supervise(), name=f"mcp {self.config.name}")
+        elif self._task.get_loop() is not asyncio.get_running_loop():
+            raise UsageError(
+                f"the MCP server {self.config.name} was started in another event loop, which still runs: use it there"
+            )
 
     async def close(self) -> None:
         """End the server with all its processes."""

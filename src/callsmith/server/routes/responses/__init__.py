@@ -104,7 +104,10 @@ class _ResponsesEndpoints:
         id = request.path_params["id"]
         approvals = self._service.answers.approvals()
         await self._background.stop(id)
+        if answer := self.dialect.running[caller()].get(id):
+            await answer.stop()
         await approvals.drop(*await self.dialect.open_stored().forget(id))
+        self._background.forget(id)
         await approvals.drop_open(id)
         return JsonResponse({"id": id, "object": "response", "deleted": True})
 

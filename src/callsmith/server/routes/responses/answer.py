@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from types import coroutine
 from typing import Any, TypeAlias
 from uuid import uuid4
 
@@ -37,14 +38,15 @@ class LiveResponse:
     running: "dict[str, LiveResponse]"
     _over: asyncio.Event = field(default_factory=asyncio.Event)
     _stopped: bool = False
-    _waiting: asyncio.Task[Any] | None = None  # for the next event
+    _waits_for: Any = None  # the future that the next event waits for; None: the other tasks' turn
+    _is_waiting: bool = False  # for the next event
+    _gives_up: bool = False  # as soon as it is its turn again
 
     async def stop(self) -> None:
         """End it, and wait until it has ended."""
         self._stopped = True
-        waiting, self._waiting = self._waiting, None
-        if waiting is not None:
-            waiting.cancel()
+        if self._is_waiting:  # not the task is cancelled: it may be sending meanwhile what came before (`ReadyItems`)
+            self._gives_up = self._waits_for is None or not self._waits_for.cancel()
         with suppress(TimeoutError):
             await asyncio.wait_for(self._over.wait(), _SETTLING)
 
@@ -93,23 +95,35 @@ class LiveResponse:
             return []
         return self.writer.cancel() if self._stopped else self.writer.close()
 
-    async def _next(self) -> McpEvent | None:
+    @coroutine
+    def _next(self) -> Generator[Any, Any, McpEvent | None]:
         """The next event; None if there is none, or nobody wants it any more."""
         if self._stopped:
             return None
         task = asyncio.current_task()
         assert task is not None
-        self._waiting, others = task, task.cancelling()
+        coming, others = anext(self.events, None).__await__(), task.cancelling()
         try:
-            return await anext(self.events, None)
+            waits_for = coming.send(None)
+            while True:
+                self._waits_for, self._is_waiting = waits_for, True
+                try:
+                    sent = yield waits_for
+                    if self._gives_up:
+                        raise asyncio.CancelledError
+                except BaseException as error:
+                    self._is_waiting = self._gives_up = False
+                    waits_for = coming.throw(error)
+                else:
+                    waits_for = coming.send(sent)
+        except StopIteration as event:
+            return event.value
         except asyncio.CancelledError:
-            if self._waiting is task or task.cancelling() > others + 1:
+            if not self._stopped or task.cancelling() > others:
                 raise  # it was not `stop`, or not only
             return None
         finally:
-            if self._waiting is not task:
-                task.uncancel()
-            self._waiting = None
+            self._is_waiting, self._waits_for = False, None
 
     @contextmanager
     def _register(self) -> Generator[None, None, None]:

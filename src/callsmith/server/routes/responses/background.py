@@ -31,6 +31,7 @@ class BackgroundResponse:
 
     def __init__(self, answer: LiveResponse) -> None:
         self.answer = answer
+        self.client = client()
         self.over = asyncio.Event()
         self._frames: list[bytes] = []  # by the sequence number of their event
         self._more = asyncio.Event()
@@ -94,23 +95,28 @@ class BackgroundResponses:
         if not parsed.request.store:
             raise UsageError("background: what is answered in the background has to be stored", field="background")
         service, stored, answers = self._dialect.service, self._dialect.open_stored(), self._answers[caller()]
-        waiting = sum(
-            not background.answer.writer.begun and not background.over.is_set()
+        waiting = [
+            background.client
             for own in self._answers.values()
             for background in own.values()
-        )
+            if not background.answer.writer.begun and not background.over.is_set()
+        ]
         service.answers.gate.check(service.settings.queue, client(), service.answers.caller_limits(), waiting)
         background = BackgroundResponse(self._dialect.answer(parsed, stored))
         id = background.answer.writer.id
-        async with AsyncExitStack() as stack:
-            await stack.enter_async_context(self._leases().take(id))
-            await stored.keep(background.response(), parsed.before, parsed.request.input)
-            task = asyncio.create_task(self._give(background, stack.pop_all()))
+        answers[id] = background  # it counts as waiting from now on
+        try:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(self._leases().take(id))
+                await stored.keep(background.response(), parsed.before, parsed.request.input)
+                task = asyncio.create_task(self._give(background, stack.pop_all()))
+        except BaseException:
+            del answers[id]
+            raise
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
         for ended in [known for known, other in answers.items() if other.over.is_set()][:-_MOST_ENDED]:
             del answers[ended]
-        answers[id] = background
         return background
 
     def get(self, id: str) -> BackgroundResponse | None:
@@ -134,6 +140,10 @@ class BackgroundResponses:
         if background is not None and not background.over.is_set():
             await background.answer.stop()
             await background.over.wait()
+
+    def forget(self, id: str) -> None:
+        """Its stream is not read again."""
+        self._answers[caller()].pop(id, None)
 
     async def close(self) -> None:
         """End all answers; they are stored as failed."""

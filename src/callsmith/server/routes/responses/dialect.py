@@ -98,6 +98,8 @@ class ResponsesDialect:
         )
 
         async def keep(response: Json) -> None:
+            if request.background and not await stored.has(heading.id):
+                return  # it was deleted meanwhile, at another server
             await stored.keep(response, parsed.before, request.input, store=request.store)
 
         return LiveResponse(events, writer, keep, self.running[caller()])

@@ -267,6 +267,9 @@ class StoredResponses:
         """Store a response that has ended, with the items of its request; with its connection only, unless `store`."""
         brought, output = index_items(response["id"].removeprefix("resp_"), request_items), _output_items(response)
         conversation = before.conversation or response["id"]
+        if before.is_kept:  # a conversation has items of its own: one that is only named may be another's
+            key = response["id"].removeprefix("resp_")
+            brought = dict(_copied(id, item, before, key, number) for number, (id, item) in enumerate(brought.items()))
         if not store:
             self._keep_recent(response, replace(before, conversation=conversation), brought)
         stored = StoredResponse({**response, "output": []}, conversation, tuple(before.earlier), tuple(brought), tuple(output))
@@ -307,9 +310,14 @@ class StoredResponses:
         await self.store.delete(self.items.kind(RESPONSE), id)
         return list(stored.output)
 
+    async def has(self, id: str) -> bool:
+        return bool(await self.store.get(self.items.kind(RESPONSE), id))
+
     async def fail(self, id: str, why: str) -> None:
         """Enter that a response that is not complete has failed, unless it is written meanwhile."""
-        (document,) = (await self.store.get(self.items.kind(RESPONSE), id)).values()
+        document = (await self.store.get(self.items.kind(RESPONSE), id)).get(id)
+        if document is None:  # it was deleted meanwhile
+            return
         stored = RESPONSE_CODEC.read(document.data)
         if stored.response["status"] in OPEN_STATUSES:
             failed = {**stored.response, "status": "failed", "error": {"code": "server_error", "message": why}}
@@ -321,6 +329,15 @@ class StoredResponses:
         if id not in documents:
             raise NotStored(id, previous=previous)
         return RESPONSE_CODEC.read(documents[id].data)
+
+
+def _copied(id: str, item: Json | None, before: EarlierItems, key: str, number: int) -> tuple[str, Json | None]:
+    """An item of a request as a conversation has it: what was only named, and is not in it already, is copied."""
+    named = before.known.get(id) if item is None and id not in before.earlier else None
+    if named is None:
+        return id, item
+    own = item_id(named["type"], key, f"i{number}")
+    return own, {**named, "id": own}
 
 
 def _output_items(response: Mapping[str, Json]) -> dict[str, Json]:

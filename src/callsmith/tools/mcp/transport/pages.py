@@ -32,7 +32,7 @@ async def list_pages(
     for _ in range(MOST_PAGES):
         page = await fetch(cursor)
         listed += entries(page)
-        if page.next_cursor is None or page.next_cursor == cursor:
+        if not page.next_cursor or page.next_cursor == cursor:  # some servers end with an empty one
             break
         if len(listed) > most:
             notices.append(too_many(what, most))
