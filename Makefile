@@ -44,13 +44,13 @@ SPREAD := -n $(JOBS) --dist worksteal
 
 setup: $(STAMP) ## create .venv and install everything that is pinned in requirements.lock
 
-# The versions come from the lock; callsmith itself is installed without asking for dependencies again. Of what pip says the
-# larger files are shown; that it has succeeded comes through the pipe as a file.
+# A lock is whole, so that nothing is asked for besides it: what is required with an extra, an older pip would look for in newer
+# versions, and refuse those. Of what pip says the larger files are shown; that it has succeeded comes through the pipe as a file.
 $(STAMP): requirements.lock pyproject.toml
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	@echo "Installing the $$(grep -c == requirements.lock) packages of requirements.lock into $(VENV)," \
 		"$$(sed -n 's/^# download: //p' requirements.lock) to download. The larger ones:"
-	@{ $(BIN)/python -u -m pip install --disable-pip-version-check --progress-bar off --require-hashes -r requirements.lock && touch $@.ok; } | \
+	@{ $(BIN)/python -u -m pip install --disable-pip-version-check --progress-bar off --no-deps --require-hashes -r requirements.lock && touch $@.ok; } | \
 		sed -nE -e 's,^ *(Downloading|Using cached) (.*/)?([^/-]*-[^/-]*)-.*( \(.* MB\))$$,  \3\4,p' \
 			-e 's,^Installing collected .*,  Unpacking them all.,p'
 	@rm $@.ok
@@ -121,7 +121,7 @@ test-clients: $(CLIENTS)/.installed ## drive the server with agent frameworks: m
 # requirements.lock pins.
 $(CLIENTS)/.installed: $(CLIENTS_LOCK) pyproject.toml
 	test -x $(CLIENTS)/bin/python || $(PYTHON) -m venv $(CLIENTS)
-	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(CLIENTS_LOCK)
+	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(CLIENTS_LOCK)
 	$(CLIENTS)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 
@@ -132,7 +132,7 @@ test-crewai: $(CREWAI)/.installed ## run CrewAI's crews on our models and tools:
 # Its packages and the pinned ones exclude each other.
 $(CREWAI)/.installed: $(CREWAI_LOCK) pyproject.toml
 	test -x $(CREWAI)/bin/python || $(PYTHON) -m venv $(CREWAI)
-	$(CREWAI)/bin/python -m pip install --quiet --disable-pip-version-check --require-hashes -r $(CREWAI_LOCK)
+	$(CREWAI)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r $(CREWAI_LOCK)
 	$(CREWAI)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps -e .
 	touch $@
 

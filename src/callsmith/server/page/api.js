@@ -1,5 +1,7 @@
 // Requests to the server this page comes from, with the key of whoever sits here.
 
+import { forLong, forTheTab } from "./memory.js";
+
 const KEY = "callsmith.key";
 
 export class ApiError extends Error {
@@ -9,12 +11,12 @@ export class ApiError extends Error {
   }
 }
 
-export const currentKey = () => sessionStorage.getItem(KEY) || localStorage.getItem(KEY) || "";
+export const currentKey = () => forTheTab.getItem(KEY) || forLong.getItem(KEY) || "";
 
 export function setKey(key, remember) {
-  sessionStorage.removeItem(KEY);
-  localStorage.removeItem(KEY);
-  if (key) (remember ? localStorage : sessionStorage).setItem(KEY, key);
+  forTheTab.removeItem(KEY);
+  forLong.removeItem(KEY);
+  if (key) (remember ? forLong : forTheTab).setItem(KEY, key);
 }
 
 let askForKey = async () => "";
@@ -91,12 +93,16 @@ export async function* events(path, options) {
 }
 
 // All pages of a list, newest first, as far as they are wanted.
-export async function* pages(path, limit = 100) {
+export function pages(path, limit = 100) {
   let after = "";
-  for (;;) {
-    const page = await get(`${path}?limit=${limit}${after && `&after=${encodeURIComponent(after)}`}`);
-    yield page.data;
-    if (!page.has_more || !page.last_id) return;
-    after = page.last_id;
-  }
+  let done = false;
+  return {
+    async next() {
+      if (done) return { done };
+      const page = await get(`${path}?limit=${limit}${after && `&after=${encodeURIComponent(after)}`}`); // where this fails it is asked for again
+      done = !page.has_more || !page.last_id;
+      after = page.last_id;
+      return { value: page.data, done: false };
+    },
+  };
 }

@@ -2,7 +2,7 @@
 
 import { get, getIfThere, onKeyNeeded, post, remove } from "./api.js";
 import { askForKeyIn } from "./key.js";
-import { Chat } from "./chat.js";
+import { Chat, setOpen } from "./chat.js";
 import { button, byId, el, icon } from "./dom.js";
 import { Attachments, takeDrops } from "./files.js";
 import { inspectPanel } from "./inspect.js";
@@ -26,8 +26,10 @@ const chat = new Chat(byId("turns"), {
   mayAskAgain,
   askAgain,
   onChange: showState,
+  tell: (work) => tell(work),
   focusQuestion(element) {
-    if (document.activeElement === text && text.value) return; // somebody is writing
+    const at = document.activeElement;
+    if (at?.matches("input, textarea") && at.value) return; // somebody is writing
     element.focus({ preventScroll: false });
   },
 });
@@ -77,21 +79,33 @@ async function deleteConversation(one) {
   if (!confirm(`Delete "${one.metadata?.title || "this conversation"}"${more}?`)) return;
   await tell(async () => {
     for (const { id } of [one, ...earlier]) {
-      await remove(`/v1/conversations/${id}`);
+      await remove(`/v1/conversations/${id}`).catch((error) => {
+        if (error.status !== 404) throw error; // another tab was quicker
+      });
+      setOpen(id, null);
       const isLeft = (other) => other.id !== id;
       state.conversations = state.conversations.filter(isLeft);
       state.found &&= state.found.filter(isLeft);
-      if (chat.id === id) newChat();
+      if (chat.id === id) {
+        history.replaceState(null, "", "#/");
+        newChat();
+      }
     }
     showConversations();
   });
 }
 
+// Settings with a model that the server has: it may have been started anew with others.
+function withModel(settings) {
+  const models = [...byId("model").options].map((option) => option.value);
+  return models.length && !models.includes(settings.model) ? { ...settings, model: models[0] } : settings;
+}
+
 function newChat() {
-  history.pushState(null, "", "#/");
+  if (inAddress()[0]) history.pushState(null, "", "#/");
   chat.leave(null);
   showProblem("");
-  state.settings = lastSettings();
+  state.settings = withModel(lastSettings());
   closeDrawer();
   toggleSide(false);
   showState();
@@ -104,11 +118,13 @@ async function openConversation(id, item = null) {
     const conversation = await getIfThere(`/v1/conversations/${id}`);
     if (inAddress()[0] !== id) return; // another one was opened meanwhile
     if (!conversation) {
+      history.replaceState(null, "", "#/"); // else nobody gets back behind it
       newChat();
       showProblem(NO_CONVERSATION);
       return;
     }
-    state.settings = readSettings(conversation);
+    state.settings = withModel(readSettings(conversation));
+    if (["Tools", "Settings", "Details"].includes(state.panel)) closeDrawer(); // they are of another conversation
     if (!state.conversations.some((one) => one.id === id)) state.conversations.push(conversation);
     const opening = chat.open(id, item);
     showState();
@@ -118,7 +134,7 @@ async function openConversation(id, item = null) {
   });
 }
 
-const titleOf = (said, files) => (said || files.map((file) => file.name).join(", ")).replace(/\s+/g, " ").trim().slice(0, 60);
+const titleOf = (said, files) => (said || files.map((file) => file.name).join(", ")).replace(/\s+/g, " ").trim().slice(0, 60).replace(/[\ud800-\udbff]$/, "");
 
 async function ensureConversation(said, files) {
   if (chat.id) return toFront();
@@ -151,7 +167,9 @@ async function ask(prepare) {
     state.preparing = true;
     let said;
     try {
-      said = await prepare();
+      const here = chat.id;
+      await chat.opening;
+      if (chat.id === here && !chat.running) said = await prepare();
     } finally {
       state.preparing = false;
     }
@@ -163,13 +181,20 @@ async function ask(prepare) {
 async function askAgain(turn, said, files) {
   if (!mayAskAgain()) return;
   await ask(async () => {
+    const here = chat.id;
     const before = await chat.itemOf(turn);
+    if (chat.id !== here) return null;
     if (before) {
-      const { metadata } = await get(`/v1/conversations/${chat.id}`);
+      const { metadata } = await get(`/v1/conversations/${here}`);
+      if (chat.id !== here) return null;
       const title = chat.isFirst(turn) ? titleOf(said, files) : metadata.title;
-      const from = { conversation: chat.id, before };
-      const made = await post("/v1/conversations", { metadata: { ...metadata, title, replaces: chat.id }, from });
+      const from = { conversation: here, before };
+      const made = await post("/v1/conversations", { metadata: { ...metadata, title, replaces: here }, from });
       state.conversations.unshift(made);
+      if (chat.id !== here) {
+        showConversations();
+        return null;
+      }
       history.pushState(null, "", `#/c/${made.id}`);
       await chat.open(made.id);
       showConversations();
@@ -208,6 +233,7 @@ async function tell(work) {
     return undefined;
   }
 }
+const stopAnswer = () => tell(() => chat.stop());
 const stumble = () => showProblem("Error: Something went wrong in this page. Reload it; your conversations are stored by the server.");
 addEventListener("error", stumble);
 addEventListener("unhandledrejection", stumble);
@@ -215,7 +241,7 @@ addEventListener("unhandledrejection", stumble);
 // The composer
 
 const send = button("Send", { name: "send", bare: true, kind: "primary round", type: "submit" });
-const stop = button("Stop", { name: "stop", bare: true, kind: "primary round", title: "Stop (Esc)" }, () => chat.stop());
+const stop = button("Stop", { name: "stop", bare: true, kind: "primary round", title: "Stop (Esc)" }, stopAnswer);
 byId("composer-end").append(send, stop);
 
 function fit() {
@@ -230,9 +256,15 @@ byId("composer").addEventListener("submit", async (event) => {
   if ((!said && !attached.files.length) || isAsking()) return;
   showProblem("");
   await ask(async () => {
-    await ensureConversation(said, attached.files);
-    text.value = "";
+    text.value = ""; // what is written from now on is the next message
     fit();
+    try {
+      await ensureConversation(said, attached.files);
+    } catch (error) {
+      text.value = [said, text.value].filter(Boolean).join("\n");
+      fit();
+      throw error;
+    }
     return [said, attached.take()];
   });
 });
@@ -251,6 +283,10 @@ chosen.addEventListener("change", async () => {
 byId("attachments").append(attached.element, chosen);
 byId("composer-start").append(button("Attach text files", { name: "clip", bare: true }, () => chosen.click()));
 takeDrops(byId("main"), attach);
+document.querySelector(".skip").addEventListener("click", (event) => {
+  event.preventDefault(); // the address says which conversation is shown
+  text.focus();
+});
 text.addEventListener("input", fit);
 text.addEventListener("keydown", (event) => {
   if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
@@ -259,7 +295,7 @@ text.addEventListener("keydown", (event) => {
 });
 addEventListener("keydown", (event) => {
   if (event.key === "Escape" && (drawer.contains(document.activeElement) || (!drawer.hidden && !chat.running))) closeDrawer();
-  else if (event.key === "Escape" && chat.running) chat.stop();
+  else if (event.key === "Escape" && chat.running) stopAnswer();
   else if (event.key === "Escape") toggleSide(false);
   else if (event.key.toLowerCase() === "k" && (event.ctrlKey || event.metaKey)) {
     event.preventDefault();

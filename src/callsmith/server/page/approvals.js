@@ -3,7 +3,7 @@
 import { ApiError, get, post } from "./api.js";
 import { button, el, icon } from "./dom.js";
 import { schemaForm } from "./form.js";
-import { jsonBlock, shortName } from "./json.js";
+import { jsonBlock, parse, shortName } from "./json.js";
 import { safeAddress } from "./markdown.js";
 import { explain } from "./problems.js";
 
@@ -47,7 +47,7 @@ function card(title, kind, content, actions) {
 
 // The question whether a call may run. `schemaOf` gives the parameters of a tool, if they are known.
 export function approvalCard(call, schemaOf) {
-  const given = JSON.parse(call.arguments || "{}");
+  const given = parse(call.arguments || "{}") ?? JSON.parse(call.arguments);
   const reason = el("p", { class: "hint", text: call.reason || "This tool can change things: it runs only if you allow it." });
   const shown = el("div", { class: "arguments" }, jsonBlock(call.arguments || "{}"));
   const why = el("input", { type: "text", "aria-label": "Reason for the denial", placeholder: "Reason (the model reads it)" });
@@ -93,7 +93,7 @@ export function approvalCard(call, schemaOf) {
 // A question of an MCP server: a form, or an address to open.
 export function elicitationCard(asked) {
   const { schema, url } = asked.asks;
-  const form = schema ? schemaForm(schema, {}) : null;
+  const form = schema ? schemaForm(schema) : null;
   const safe = url && safeAddress(url);
   const link = url && el("p", {}, "It asks you to open ", safe ? el("a", { href: safe, target: "_blank", rel: "noopener noreferrer", text: url }) : url, ".");
   const decide = async (decision) => {

@@ -3,6 +3,7 @@
 import { ApiError, events, get, pages, post } from "./api.js";
 import { elicitationCard } from "./approvals.js";
 import { contentOf } from "./files.js";
+import { forLong } from "./memory.js";
 import { explain } from "./problems.js";
 import { Turn, turnsOf } from "./turn.js";
 import { TurnView } from "./transcript.js";
@@ -14,21 +15,17 @@ const wait = (seconds) => new Promise((done) => setTimeout(done, seconds * 1000)
 
 function openAnswers() {
   try {
-    return JSON.parse(localStorage.getItem(OPEN)) || {};
+    return JSON.parse(forLong.getItem(OPEN)) || {};
   } catch {
     return {}; // somebody else has written there
   }
 }
 
-function setOpen(conversation, answer) {
+export function setOpen(conversation, answer) {
   const all = openAnswers();
   if (answer) all[conversation] = answer;
   else delete all[conversation];
-  try {
-    localStorage.setItem(OPEN, JSON.stringify(all));
-  } catch {
-    localStorage.setItem(OPEN, JSON.stringify({ [conversation]: answer && { id: answer.id, said: answer.said.slice(0, MOST_REMEMBERED) } })); // a browser does not remember much
-  }
+  if (!forLong.setItem(OPEN, JSON.stringify(all)) && answer) forLong.setItem(OPEN, JSON.stringify({ [conversation]: { id: answer.id, said: answer.said.slice(0, MOST_REMEMBERED) } })); // a browser does not remember much
 }
 
 export class Chat {
@@ -41,8 +38,11 @@ export class Chat {
 
   // Show nothing, or another conversation from now on.
   leave(id) {
+    this.away?.abort(); // a browser has few connections to a server: none may wait for what nobody looks at
+    this.away = new AbortController();
     this.id = id;
     this.running = null;
+    this.opening = null;
     this.older = null;
     this.loading = false;
     this.generation = {};
@@ -53,7 +53,12 @@ export class Chat {
   // Show a conversation: its end, or the item that is named.
   async open(id, item = null) {
     this.leave(id);
-    const mine = this.generation;
+    const opening = this.#load(id, item, this.generation);
+    this.opening = opening.catch(() => {}); // nothing is said here before it is known what was said
+    await opening;
+  }
+
+  async #load(id, item, mine) {
     this.older = pages(`/v1/conversations/${id}/items`);
     this.early = [];
     await this.#showOlder(mine);
@@ -67,7 +72,7 @@ export class Chat {
     }
     if (mine !== this.generation) return;
     if (left) this.#followLeft(left, mine);
-    if (item) await this.reveal(item);
+    if (item) this.context.tell(() => this.reveal(item));
   }
 
   // Whether an answer has ended while nobody looked, and so is in the conversation: what has failed is not.
@@ -114,7 +119,9 @@ export class Chat {
     this.#toEnd();
     const body = { ...request, input: [{ role: "user", content: contentOf(said, files) }], conversation: this.id };
     const asked = { background: true, stream: true, tool_events: true, wait_for_approval: true, explain: true };
-    await this.#follow(turn, events("/v1/responses", { method: "POST", body: { ...body, ...asked } }), this.generation);
+    const hangUp = new AbortController();
+    this.away.signal.addEventListener("abort", () => turn.id && hangUp.abort());
+    await this.#follow(turn, events("/v1/responses", { method: "POST", body: { ...body, ...asked }, signal: hangUp.signal }), this.generation);
   }
 
   // Take a turn that has failed out of sight.
@@ -125,10 +132,16 @@ export class Chat {
 
   async stop() {
     const turn = this.running;
-    if (!turn?.id) return;
+    if (!turn) return;
+    turn.stops = true;
+    if (turn.id) await this.#cancel(turn); // else when it has begun
+  }
+
+  async #cancel(turn) {
     try {
       await post(`/v1/responses/${turn.id}/cancel`);
     } catch (error) {
+      if (!(error instanceof ApiError) || error.status >= 500) throw error;
       this.context.announce(explain(error)); // it has ended meanwhile
     }
   }
@@ -139,10 +152,11 @@ export class Chat {
     turn.id = id;
     this.#show(turn);
     this.#toEnd();
-    await this.#follow(turn, events(`/v1/responses/${id}?stream=true`), mine);
+    await this.#follow(turn, events(`/v1/responses/${id}?stream=true`, { signal: this.away.signal }), mine);
   }
 
   async #follow(turn, stream, mine) {
+    const { id: conversation, away } = this;
     this.running = turn;
     this.context.onChange();
     const over = () => mine !== this.generation;
@@ -150,18 +164,22 @@ export class Chat {
     for (let failures = 0; ; failures += 1) {
       try {
         for await (const event of stream) {
-          if (over()) return;
+          if (over() && turn.id) return;
           failures = 0;
           turn.offline = false;
           const isNew = !turn.id;
           turn.see(event);
-          if (isNew && turn.id) setOpen(this.id, { id: turn.id, said: turn.said, files: turn.files });
+          if (isNew && turn.id) setOpen(conversation, { id: turn.id, said: turn.said, files: turn.files });
+          if (isNew && turn.id && turn.stops) this.context.tell(() => this.#cancel(turn));
+          if (over()) return;
           this.#schedule(turn);
           if (!turn.isOpen) break;
         }
       } catch (error) {
         if (over()) return;
-        if (await this.#isFinal(turn, error)) break;
+        const isFinal = await this.#isFinal(turn, error);
+        if (over()) return;
+        if (isFinal) break;
       }
       if (over()) return;
       if (!turn.isOpen) break;
@@ -169,7 +187,7 @@ export class Chat {
       this.#schedule(turn);
       await wait(Math.min(10, 0.5 * 2 ** failures));
       if (over()) return;
-      stream = events(`/v1/responses/${turn.id}?stream=true&starting_after=${turn.last}`);
+      stream = events(`/v1/responses/${turn.id}?stream=true&starting_after=${turn.last}`, { signal: away.signal });
     }
     this.#ended(turn);
   }
@@ -214,7 +232,8 @@ export class Chat {
     while (!over() && turn.isOpen) {
       await wait(LOOK_SECONDS);
       if (!turn.isOpen || !turn.calls.some((call) => call.status === "running")) continue;
-      const { data } = await get("/v1/approvals?status=pending&limit=100").catch(() => ({ data: [] }));
+      const { data } = await get("/v1/approvals?status=pending&limit=100").catch(() => ({}));
+      if (!data) continue; // it is not known what is asked
       for (const asked of data.filter((one) => one.asks && !shown.has(one.id))) {
         const card = elicitationCard(asked);
         shown.set(asked.id, card);
@@ -265,7 +284,7 @@ export class Chat {
   }
 
   #scrolled() {
-    if (this.older && this.place.parentElement.scrollTop < 1500) this.#showOlder(this.generation);
+    if (this.older && this.place.parentElement.scrollTop < 1500) this.context.tell(() => this.#showOlder(this.generation));
   }
 
   // Put the next page of older turns before those that are shown. Items of a turn that begins on a further page wait for that.

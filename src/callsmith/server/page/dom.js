@@ -58,8 +58,8 @@ export function button(label, { name, bare, kind = "", title, ...props } = {}, o
 export function copyButton(text, kind = "") {
   if (!navigator.clipboard) return null;
   const copy = button("Copy", { kind: `small ${kind}`, name: "copy" }, async () => {
-    await navigator.clipboard.writeText(text);
-    copy.lastChild.textContent = "Copied";
+    const isCopied = await navigator.clipboard.writeText(text).then(() => true, () => false);
+    copy.lastChild.textContent = isCopied ? "Copied" : "The browser does not allow it";
   });
   return copy;
 }

@@ -45,7 +45,12 @@ function kindOf(schema) {
 function field(schema, value, context) {
   const one = resolve(schema, context.root);
   const kind = context.depth > MOST_NESTED ? "json" : kindOf(one);
-  return MAKERS[kind](one, value ?? one.default, context);
+  const standard = one.default ?? undefined;
+  const part = MAKERS[kind](one, value === undefined ? standard : value, context);
+  let isChanged = value === undefined && (context.required || standard !== undefined);
+  const change = (event) => (isChanged ||= event.type !== "click" || Boolean(event.target.closest("button")));
+  for (const type of ["input", "change", "click"]) part.element.addEventListener(type, change);
+  return { element: part.element, read: () => (isChanged ? part.read() : value) }; // what nobody has changed stays as it was given
 }
 
 function labelled(input, schema, { name, required }) {
@@ -83,9 +88,10 @@ const MAKERS = {
   number(schema, value, context) {
     const whole = schema.type === "integer";
     const input = el("input", { type: "number", step: whole ? "1" : "any", min: schema.minimum, max: schema.maximum });
-    input.value = value ?? "";
+    input.value = value?.rawJSON ?? value ?? "";
     return leaf(input, schema, context, (text) => {
       const number = Number(text);
+      if (whole && !Number.isSafeInteger(number) && /^-?[1-9]\d*$/.test(text) && JSON.rawJSON) return JSON.rawJSON(text);
       if (Number.isNaN(number) || (whole && !Number.isInteger(number))) throw new Error(`${schema.title || context.name}: expected ${whole ? "a whole number" : "a number"}`);
       return number;
     });
@@ -153,8 +159,8 @@ const MAKERS = {
   },
 };
 
-// A form for an object: its element, and `read()`, which gives the object or throws a sentence.
-export function schemaForm(schema, value = {}) {
+// A form for an object: its element, and `read()`, which gives the object or throws a sentence. `value` is what was given before.
+export function schemaForm(schema, value = undefined) {
   const root = schema && typeof schema === "object" ? schema : {};
   const hasFields = kindOf(resolve(root, root)) === "object";
   const raw = el("textarea", { class: "raw", rows: 8, spellcheck: "false", "aria-label": "The arguments as JSON" });
@@ -166,7 +172,7 @@ export function schemaForm(schema, value = {}) {
   };
   const showRaw = (given) => {
     part = null;
-    raw.value = JSON.stringify(given, null, 2);
+    raw.value = JSON.stringify(given ?? {}, null, 2);
     place.replaceChildren(raw);
   };
   const read = () => {

@@ -17,9 +17,12 @@ function isDeep(text) {
   return false;
 }
 
+// A number of more digits than a browser counts with stays as it is written, where the browser can do that.
+const exact = (_, value, about) => (typeof value === "number" && about?.source.length > 15 && JSON.rawJSON ? JSON.rawJSON(about.source) : value);
+
 export function parse(text) {
   try {
-    return isDeep(text) ? undefined : JSON.parse(text);
+    return isDeep(text) ? undefined : JSON.parse(text, exact);
   } catch {
     return undefined;
   }

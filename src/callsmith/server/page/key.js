@@ -18,12 +18,15 @@ export const askForKeyIn = (dialog) => (why) =>
       el("label", { class: "inline" }, remember, "Remember it in this browser"),
       el("div", { class: "actions" }, open),
     );
+    let isGiven = false;
     form.addEventListener("submit", () => {
+      isGiven = true;
       setKey(key.value.trim(), remember.checked);
       done();
     });
     dialog.replaceChildren(form);
-    dialog.addEventListener("cancel", (event) => event.preventDefault());
+    dialog.oncancel = (event) => event.preventDefault();
+    dialog.onclose = () => isGiven || dialog.showModal(); // pressed twice, Escape closes it all the same
     if (!dialog.open) dialog.showModal();
     key.focus();
   });

@@ -32,7 +32,7 @@ const plain = (text) => shortened(text, MOST_PLAIN, (part) => el("p", { class: "
 const INLINE = {
   "`": [[/^(`+)([^`](?:[\s\S]*?[^`])?)\1(?!`)/, (m, budget) => budget.make("code", { text: m[2] })]],
   "*": [
-    [/^\*\*(?=\S)([\s\S]*?\S)\*\*/, (m, budget) => budget.make("strong", {}, inline(m[1], budget))],
+    [/^\*\*(?=\S)([\s\S]*?\S)\*\*(?!\*)/, (m, budget) => budget.make("strong", {}, inline(m[1], budget))],
     [/^\*(?=[^\s*])([\s\S]*?[^\s*])\*(?!\*)/, (m, budget) => budget.make("em", {}, inline(m[1], budget))],
   ],
   _: [
@@ -40,10 +40,10 @@ const INLINE = {
     [/^_(?=[^\s_])([\s\S]*?[^\s_])_(?!\w)/, (m, budget) => budget.make("em", {}, inline(m[1], budget))],
   ],
   "~": [[/^~~(?=\S)([\s\S]*?\S)~~/, (m, budget) => budget.make("s", {}, inline(m[1], budget))]],
-  "!": [[/^!\[([^\]]*)\]\(\s*<?([^\s)>]+)>?(?:\s[^)]*)?\)/, (m, budget) => image(m[1], m[2], budget)]],
-  "[": [[/^\[([^\]]+)\]\(\s*<?([^\s)>]+)>?(?:\s[^)]*)?\)/, (m, budget) => link(inline(m[1], budget), m[2], m[0], budget)]],
+  "!": [[/^!\[([^\]]*)\]\(\s*<?((?:\([^\s()<>]*\)|[^\s()<>])+)>?(?:\s[^)]*)?\)/, (m, budget) => image(m[1], m[2], budget)]],
+  "[": [[/^\[([^\]]+)\]\(\s*<?((?:\([^\s()<>]*\)|[^\s()<>])+)>?(?:\s[^)]*)?\)/, (m, budget) => link(inline(m[1], budget), m[2], m[0], budget)]],
   "<": [[/^<((?:https?:\/\/|mailto:)[^\s>]+)>/, (m, budget) => link([m[1]], m[1], m[0], budget)]],
-  h: [[/^https?:\/\/[^\s<>"'`]*[^\s<>"'`.,:;!?)\]]/, (m, budget) => link([m[0]], m[0], m[0], budget)]],
+  h: [[/^https?:\/\/(?:\([^\s<>"'`()]*\)|[^\s<>"'`()])*(?:\([^\s<>"'`()]*\)|[^\s<>"'`.,:;!?()\]])/, (m, budget) => link([m[0]], m[0], m[0], budget)]],
 };
 const SPECIAL = /[`*_~![<\\\n]|https?:\/\//;
 
@@ -127,6 +127,8 @@ function headingText(text) {
 
 const isTableRule = (line) => line.includes("|") && line.includes("-") && /^[\s:|-]+$/.test(line);
 
+const isTable = (lines, at) => lines[at].includes("|") && isTableRule(lines[at + 1] || "");
+
 export function markdown(text, depth = 0, budget = new Budget()) {
   const lines = text.replace(/\r\n?/g, "\n").split("\n");
   const blocks = [];
@@ -163,7 +165,7 @@ export function markdown(text, depth = 0, budget = new Budget()) {
       const [list, next] = readList(lines, at, depth, budget);
       blocks.push(list);
       at = next;
-    } else if (line.includes("|") && isTableRule(lines[at + 1] || "")) {
+    } else if (isTable(lines, at)) {
       const start = at;
       at += 2;
       while (at < lines.length && lines[at].includes("|")) at += 1;
@@ -171,7 +173,7 @@ export function markdown(text, depth = 0, budget = new Budget()) {
     } else {
       const start = at;
       at += 1;
-      while (at < lines.length && lines[at].trim() && !FENCE.test(lines[at]) && !/^ {0,3}(#{1,6}\s|>)/.test(lines[at]) && !ITEM.test(lines[at])) at += 1;
+      while (at < lines.length && lines[at].trim() && !FENCE.test(lines[at]) && !/^ {0,3}(#{1,6}\s|>)/.test(lines[at]) && !ITEM.test(lines[at]) && !isTable(lines, at)) at += 1;
       blocks.push(paragraph(lines.slice(start, at).join("\n"), budget));
     }
   }
@@ -208,7 +210,7 @@ function paragraph(text, budget) {
 
 // A row has the cells that it is written with: a short text makes no large table.
 function table(lines, budget) {
-  const cells = (line) => line.trim().replace(/^\||\|$/g, "").split("|");
+  const cells = (line) => line.trim().replace(/^\||(?<!\\)\|$/g, "").split(/(?<!\\)\|/).map((cell) => cell.replaceAll("\\|", "|"));
   const [heading, , ...rows] = lines;
   const columns = cells(heading);
   if (columns.length > MOST_COLUMNS) return plain(lines.join("\n"));

@@ -1,6 +1,7 @@
 // What a conversation is asked with: model, system prompt, temperature, tools that are off. It is stored with the conversation.
 
 import { el } from "./dom.js";
+import { forLong } from "./memory.js";
 
 const LAST = "callsmith.settings"; // those of the latest conversation, for the next one
 
@@ -8,7 +9,7 @@ export const STANDARD = { model: "", instructions: "", temperature: null, off: [
 
 export function lastSettings() {
   try {
-    return { ...STANDARD, model: JSON.parse(localStorage.getItem(LAST) || "{}").model || "" };
+    return { ...STANDARD, model: JSON.parse(forLong.getItem(LAST) || "{}").model || "" };
   } catch {
     return { ...STANDARD }; // somebody else has written there
   }
@@ -22,7 +23,7 @@ export function readSettings(conversation) {
   }
 }
 
-export const rememberSettings = (settings) => localStorage.setItem(LAST, JSON.stringify(settings));
+export const rememberSettings = (settings) => forLong.setItem(LAST, JSON.stringify(settings));
 
 // The fields of a request. `tools` are the names of all tools; none are named where all are on.
 export function requestFields(settings, tools) {

@@ -1,6 +1,7 @@
 // Light or dark: as the system says, or as somebody has chosen.
 
 import { button } from "./dom.js";
+import { forLong } from "./memory.js";
 
 const THEME = "callsmith.theme";
 const NEXT = { "": "light", light: "dark", dark: "" };
@@ -13,10 +14,10 @@ export function setUpTheme(place) {
     change.lastChild.textContent = WORDS[theme];
   };
   const change = button(WORDS[""], { name: "sun", kind: "quiet wide" }, () => {
-    const theme = NEXT[localStorage.getItem(THEME) || ""];
-    localStorage.setItem(THEME, theme);
+    const theme = NEXT[forLong.getItem(THEME) || ""];
+    forLong.setItem(THEME, theme);
     show(theme);
   });
-  show(localStorage.getItem(THEME) || "");
+  show(forLong.getItem(THEME) || "");
   place.append(change);
 }

@@ -89,7 +89,7 @@ export class Toolbox {
 
   // A form that calls the tool.
   #byHand(tool) {
-    const form = schemaForm(tool.parameters, {});
+    const form = schemaForm(tool.parameters);
     const result = el("div", { class: "result", "aria-live": "polite" });
     const call = async (approve) => {
       let given;

@@ -32,7 +32,14 @@ class TextView {
 
   update(isOpen) {
     const now = performance.now();
-    if (this.shown === this.block.text || (isOpen && now < this.next)) return;
+    if (this.shown === this.block.text) return;
+    if (isOpen && now < this.next) {
+      this.later ??= setTimeout(() => {
+        this.later = null;
+        this.update(isOpen);
+      }, this.next - now);
+      return;
+    }
     this.element.replaceChildren(...markdown(this.block.text));
     this.shown = this.block.text;
     this.next = performance.now() + (performance.now() - now) * 4; // a long text is not made anew for each word
