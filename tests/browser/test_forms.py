@@ -116,12 +116,12 @@ async def test_what_nobody_has_changed_is_sent_as_it_was_given():
 
 
 async def test_a_form_that_nothing_was_given_to_has_its_defaults_and_asks_for_what_is_required():
-    fields = {"city": {"type": "string"}, "size": {"type": "integer", "default": 7}}
+    fields = {"days": {"type": "integer"}, "size": {"type": "integer", "default": 7}}
     async with served(create_app({"m": FakeModel(says("Hi."))})) as url, opened(url) as page:
         await page.get_by_text("What shall we do?").wait_for()
         assert await page.evaluate(FILLED, [obj([], **fields), "", {}]) == '{"size":7}'
-        assert await page.evaluate(FILLED, [obj(["city"], **fields), "", {}]) == "city: is required"
-        assert await page.evaluate(FILLED, [obj(["city"], **fields), "", {"city": "Bonn"}]) == '{"city":"Bonn","size":7}'
+        assert await page.evaluate(FILLED, [obj(["days"], **fields), "", {}]) == "days: is required"
+        assert await page.evaluate(FILLED, [obj(["days"], **fields), "", {"days": "3"}]) == '{"days":3,"size":7}'
 
 
 async def test_large_numbers_are_shown_as_they_are():
