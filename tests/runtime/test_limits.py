@@ -7,6 +7,7 @@ import pytest
 
 from callsmith.core.approval import Approved, Denied
 from callsmith.core.closing import closing
+from callsmith.core.errors import UsageError
 from callsmith.core.events import (
     CallReady,
     CallStarted,
@@ -243,3 +244,8 @@ async def test_each_result_of_a_history_answers_one_call_though_two_have_the_sam
     tool_calls = [Call("rate", {}, "x"), Call("rate", {}, "x")]
     history = [Message.assistant(calls=tool_calls), Message.tool(Result("x", "rate", 7))]
     assert list_unanswered(history) == (tool_calls[1],)
+
+
+def test_a_call_is_tried_at_least_once():
+    with pytest.raises(UsageError, match="retries: expected 0 or more, got -1"):
+        Limits(retries=-1)

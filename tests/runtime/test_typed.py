@@ -1,8 +1,9 @@
 """Answers as values of Python types."""
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 import pytest
 from pydantic import BaseModel, Field
@@ -10,6 +11,7 @@ from typing_extensions import TypedDict
 
 from callsmith.core.approval import ConfirmationRequired
 from callsmith.core.errors import ModelError, UsageError
+from callsmith.core.types.partial import parse_partial
 from callsmith.core.values import Call, Message, Output, Request
 from callsmith.runtime.typed import run_typed, run_typed_sync, stream_typed
 from callsmith.tools.functions import Functions, tool
@@ -101,6 +103,52 @@ async def test_a_frozen_dataclass_and_a_list_fill_in_too():
     ]
     rows = [event async for event in stream_typed(FakeModel(says('[{"title": "a', '", "n": 1}', "]")), list[Row], "What?")]
     assert rows == [[{"title": "a"}], [{"title": "a", "n": 1}], [{"title": "a", "n": 1}]]
+
+
+class Cat(BaseModel):
+    kind: Literal["cat"]
+    name: str
+    lives: int = 9
+
+
+class Dog(BaseModel):
+    kind: Literal["dog"]
+    name: str
+
+
+T = TypeVar("T")
+
+
+@dataclass
+class Box(Generic[T]):
+    inside: T
+
+
+CAT, DOG = '{"kind": "cat", "name": "Tom"}', '{"kind": "dog", "name": "Rex"}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "find"),
+    [
+        (Cat | Dog, DOG, lambda seen: seen),
+        (Cat | None, CAT, lambda seen: seen),
+        (list[Annotated[Cat, "a cat"]], f"[{CAT}]", lambda seen: seen[0]),
+        (list[Annotated[Cat | Dog, Field(discriminator="kind")]], f"[{CAT}, {DOG}]", lambda seen: seen[-1]),
+        (list[Cat] | None, f"[{CAT}]", lambda seen: seen[0]),
+        (Mapping[str, Cat], f'{{"Tom": {CAT}}}', lambda seen: seen["Tom"]),
+        (tuple[Cat, Dog], f"[{CAT}, {DOG}]", lambda seen: seen[-1]),
+        (tuple[Dog, ...], f"[{DOG}, {DOG}]", lambda seen: seen[-1]),
+        (Box[Cat], f'{{"inside": {CAT}}}', lambda seen: seen.inside),
+    ],
+    ids=str,
+)
+async def test_what_is_inside_is_a_value_of_its_type_from_the_first(kind: Any, text: str, find: Any):
+    texts = [text[:size] for size in range(len(text) + 1)]
+    filled = [find(seen) for part in texts if (seen := parse_partial(kind, part))]
+    named = [value for value in filled if value is not None and getattr(value, "name", None)]
+    assert {type(value) for value in named} <= {Cat, Dog} and len(named) >= 4
+    assert type(named[-1]) is (Cat if '"cat"' in text and '"dog"' not in text else Dog)
+    assert find([seen async for seen in stream_typed(FakeModel(says(text)), kind, "Who?")][-1]).name in ("Tom", "Rex")
 
 
 @tool

@@ -10,7 +10,7 @@ from functools import partial
 from typing import TypeAlias, assert_never
 
 from callsmith.core.closing import closing
-from callsmith.core.errors import LimitReached, UnsupportedSchema
+from callsmith.core.errors import LimitReached, UnsupportedSchema, UsageError
 from callsmith.core.events import CallDeferred, ConfirmationNeeded, Notice, ToolEvent, ToolFinished, ToolProgress, ToolStarted
 from callsmith.core.failures import make_failure, unknown_tool
 from callsmith.core.ports import Context, Toolset
@@ -50,6 +50,10 @@ class Limits:
     tokens: int | None = None
     deadline: float | None = None
     retries: int = 2
+
+    def __post_init__(self) -> None:
+        if self.retries < 0:  # a call that is never tried has no result
+            raise UsageError(f"retries: expected 0 or more, got {self.retries}", field="retries")
 
 
 STANDARD_LIMITS, NO_CONTEXT = Limits(), Context()
