@@ -203,3 +203,14 @@ async def test_stream_switched_and_back():
         await page.get_by_role("link", name="Second.").click()
         await page.get_by_text("Slow, and done.").wait_for()
         await expect(page.locator(".bubble")).to_have_text(["Second."])
+
+
+async def test_who_opens_a_conversation_by_the_keyboard_stays_in_the_list():
+    async with served(create_app({"m": FakeModel(says("Hi."))})) as url, opened(url) as page:
+        await two_conversations(page)
+        await page.get_by_role("link", name="First.").focus()
+        await page.keyboard.press("Enter")
+        await page.locator(".bubble", has_text="First.").wait_for()
+        await expect(page.get_by_role("heading", level=1)).to_have_text("First.")
+        await page.wait_for_timeout(300)
+        await expect(page.get_by_role("link", name="First.")).to_be_focused()

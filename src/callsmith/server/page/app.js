@@ -70,7 +70,10 @@ function showConversations() {
     const forget = button(`Delete "${title}"`, { name: "trash", bare: true, kind: "forget" }, () => deleteConversation(one));
     return el("li", { class: current ? "current" : "" }, link, forget);
   });
-  byId("conversations").replaceChildren(...rows);
+  const list = byId("conversations");
+  const at = list.contains(document.activeElement) && document.activeElement.getAttribute("href");
+  list.replaceChildren(...rows);
+  if (at) [...list.querySelectorAll("a")].find((link) => link.getAttribute("href") === at)?.focus({ preventScroll: true }); // the keyboard stays where it was
 }
 
 async function deleteConversation(one) {
