@@ -115,6 +115,11 @@ class _Incoming:
 _CLOSING = '"}'  # behind the pieces of a text that becomes an argument
 
 
+def _is_null(text: str) -> bool:
+    """Whether this is how some servers write that there are no arguments."""
+    return text.strip() == "null"
+
+
 class CallAssembler:
     """The calls of one answer being read, each under the key by which the sender tells it from the others."""
 
@@ -149,22 +154,30 @@ class CallAssembler:
         return [] if call is None else self._add(call, json.dumps(text, ensure_ascii=False)[1:-1] if call.wrap_in else text)
 
     def _add(self, call: _Incoming, text: str) -> list[ModelEvent]:
-        if not text:
+        if not text or (not call.pieces and _is_null(text)):
             return []
         call.pieces.append(text)
         call.is_incomplete = False
         return [CallArguments(call.number, text)]
 
-    def end(self, key: int, whole: str = "") -> list[ModelEvent]:
-        """The call has ended. `whole` is all of its arguments, where the sender repeats them or sends no pieces."""
+    def is_bare(self, key: int) -> bool:
+        """Whether nothing of the arguments of this call has come."""
+        call = self._open.get(key)
+        return call is not None and not call.pieces
+
+    def end(self, key: int, whole: str = "", *, is_cut: bool = False) -> list[ModelEvent]:
+        """The call has ended. `whole` is all of its arguments, where the sender repeats them or sends no pieces. `is_cut`: the
+        answer had no room for more, so that what is not there may be missing."""
         call = self._open.get(key)
         if call is None:
             return []
         text = "".join(call.pieces)
         if call.wrap_in:
-            rest = call.whole(whole)[len(text) :] if whole else _CLOSING
+            rest = "" if is_cut else call.whole(whole)[len(text) :] if whole else _CLOSING
         else:
-            rest = whole[len(text) :] or ("" if text else "{}")  # a call without arguments may come without any piece of them
+            whole = "" if _is_null(whole) else whole
+            # A call without arguments may come without any piece of them.
+            rest = whole[len(text) :] or ("" if text or is_cut else "{}")
         events = self._add(call, rest)
         del self._open[key]
         arguments = read_arguments(text + rest)
@@ -184,9 +197,10 @@ class CallAssembler:
                 events.append(CallReady(call.number, Call(call.name, arguments, call.id, text), call.repairs))
         return events
 
-    def end_all(self) -> list[ModelEvent]:
-        """The answer has ended, and with it every call."""
-        return [event for key in list(self._open) for event in self.end(key)]
+    def end_all(self, *, is_cut: bool = False) -> list[ModelEvent]:
+        """The answer has ended, and with it every call. `is_cut`: there was no room for more of the last one."""
+        keys = list(self._open)
+        return [event for key in keys for event in self.end(key, is_cut=is_cut and key == keys[-1])]
 
     def cut_off(self) -> list[ModelEvent]:
         """The calls that have not ended: the answer has, in the middle of them."""

@@ -262,6 +262,7 @@ class EventReader(AnswerReader):
         self._blocks: dict[int, dict[str, Json]] = {}  # as they began
         self._pieces: dict[tuple[int, str], list[str]] = {}  # what was added to them, by number and key
         self._latest: list[str] = []  # those of the last delta
+        self._bare: list[int] = []  # calls that have ended without arguments: whether they are cut off is not known yet
 
     @property
     def signed(self) -> Json:
@@ -276,11 +277,11 @@ class EventReader(AnswerReader):
                 message = fields.object("message")
                 self._count(message.object("usage") if message else None)
             case "content_block_start":
-                return self._start(fields.integer("index") or 0, fields.required_object("content_block"))
+                return [*self._end_bare(), *self._start(fields.integer("index") or 0, fields.required_object("content_block"))]
             case "content_block_delta":
                 return self._read_delta(fields.integer("index") or 0, fields.required_object("delta"))
             case "content_block_stop":
-                return self._calls.end(fields.integer("index") or 0)
+                return self._end_block(fields.integer("index") or 0)
             case "message_delta":
                 self._count(fields.object("usage"))
                 self._end(fields.object("delta"), read_report(fields))
@@ -300,15 +301,27 @@ class EventReader(AnswerReader):
 
     def close(self) -> list[ModelEvent]:
         usage = read_usage(Fields(self._counts, "usage"))
-        return [*self._calls.cut_off(), Stopped(self._reason or "stop", usage, self._report, self._matched)]
+        ended = [] if self._reason == "length" else self._end_bare()
+        return [*ended, *self._calls.cut_off(), Stopped(self._reason or "stop", usage, self._report, self._matched)]
 
     def _read_whole(self, message: Fields) -> list[ModelEvent]:
         events: list[ModelEvent] = []
         for number, block in enumerate(message.objects("content")):
-            events += [*self._start(number, block), *self._calls.end(number)]
+            events += [*self._end_bare(), *self._start(number, block), *self._end_block(number)]
         self._count(message.object("usage"))
         self._end(message, read_report(message))
         return events
+
+    def _end_block(self, number: int) -> list[ModelEvent]:
+        """The end of a block. A call whose arguments did not fit ends like one that has none: what comes next tells."""
+        if self._calls.is_bare(number):
+            self._bare.append(number)
+            return []
+        return self._calls.end(number)
+
+    def _end_bare(self) -> list[ModelEvent]:
+        bare, self._bare = self._bare, []
+        return [event for number in bare for event in self._calls.end(number)]
 
     def _start(self, number: int, block: Fields) -> list[ModelEvent]:
         self._blocks[number] = dict(block.data)

@@ -277,7 +277,7 @@ def read_generate(body: Json) -> OllamaRequest:
 def write_chat(chat: OllamaRequest) -> dict[str, Json]:
     """The body that `read_chat` reads back as the same request. Choices of tools travel as in chat completions."""
     request = chat.request
-    options = without_none(write_sampling(request.sampling, "num_predict"))
+    options = _write_options(request.sampling)
     output = request.output
     format = None if output is None else "json" if output == Output.json_object() else output.schema
     body: dict[str, Json] = {
@@ -296,6 +296,14 @@ def write_chat(chat: OllamaRequest) -> dict[str, Json]:
         **write_wanted(request.sampling.logprobs),
     }
     return {**without_none(body), "stream": chat.stream}
+
+
+def _write_options(sampling: Sampling) -> dict[str, Json]:
+    """The options, by Ollama's names. A penalty looks back on `_WINDOW` tokens there unless something else is said."""
+    options = without_none(write_sampling(sampling, "num_predict"))
+    if (penalty := options.pop("repetition_penalty", None)) is not None:
+        options = {"repeat_last_n": -1, **options, "repeat_penalty": penalty}
+    return options
 
 
 def _write_message(message: Message) -> dict[str, Json]:

@@ -173,7 +173,9 @@ def _read_message(fields: Fields, called: _Called, spare_id: str) -> Message:
         deprecated = fields.object("function_call")
         if deprecated is not None:
             calls.append(_read_call(deprecated, spare_id))
-        return replace(message, calls=tuple(calls), reasoning=fields.text("reasoning_content") or fields.text("reasoning") or "")
+        said = message.content or fields.text("refusal") or ""
+        thought = fields.text("reasoning_content") or fields.text("reasoning") or ""
+        return replace(message, content=said, calls=tuple(calls), reasoning=thought)
     return message
 
 

@@ -214,10 +214,11 @@ class EventReader(AnswerReader):
             if delta is not None:
                 events += self._read_delta(delta, read_logprobs(choice.object("logprobs"), "content"))
             reason = choice.text("finish_reason")
-            if reason is not None:
+            # Some servers send "" in every chunk until the last; where all of the answer comes in one it is the end.
+            if reason or (reason is not None and choice.get("message") is not None):
                 self.has_ended = True
                 self._reason = _READ_REASONS.get(reason, "stop")
-                events += self._calls.end_all()
+                events += self._calls.end_all(is_cut=self._reason == "length")
         return events
 
     def _read_delta(self, delta: Fields, logprobs: tuple[TokenLogprob, ...]) -> list[ModelEvent]:
@@ -265,7 +266,7 @@ def _read_said(delta: Fields) -> tuple[str, str]:
     """The reasoning and the text of a delta; some servers send both as parts of the content."""
     thought = delta.text("reasoning_content") or delta.text("reasoning") or ""
     if not isinstance(delta.get("content"), list):
-        return thought, delta.text("content") or ""
+        return thought, (delta.text("content") or "") + (delta.text("refusal") or "")
     thoughts, texts = [thought], list[str]()
     for part in delta.objects("content"):
         if part.get("type") == "thinking":
@@ -274,5 +275,5 @@ def _read_said(delta: Fields) -> tuple[str, str]:
                 [inner] if isinstance(inner, str) else [thinking.text("text") or "" for thinking in part.objects("thinking")]
             )
         else:
-            texts.append(part.text("text") or "")
+            texts.append(part.text("text") or part.text("refusal") or "")
     return "".join(thoughts), "".join(texts)

@@ -345,20 +345,21 @@ class EventReader(AnswerReader):
     def _done(self, place: int, item: Fields) -> list[ModelEvent]:
         """The end of an item; all of it, from servers that send no pieces."""
         begun = [] if place in self._added_items else self._on_added(place, item)
-        kind = item.text("type")
+        kind, is_cut = item.text("type"), item.text("status") == "incomplete"
         self._items.append(item.data)
         if kind == "function_call":
             whole, is_object = arguments_text(item.get("arguments"))
             if is_object:
                 self._calls.add_repair(place, "arguments-object")
-            return [*begun, *self._calls.end(place, whole)]
+            return [*begun, *self._calls.end(place, whole, is_cut=is_cut)]
         if kind == CUSTOM_ITEM:
-            return [*begun, *self._calls.end(place, item.text(INPUT) or "")]
+            return [*begun, *self._calls.end(place, item.text(INPUT) or "", is_cut=is_cut)]
         if kind == "reasoning" and item.get("encrypted_content"):
             self._is_signed = True
         if place in self._streamed or kind not in ("message", "reasoning"):
             return []
-        text = "".join(part.text("text") or "" for part in item.objects("content" if item.get("content") else "summary"))
+        parts = item.objects("content" if item.get("content") else "summary")
+        text = "".join(part.text("text") or part.text("refusal") or "" for part in parts)
         return self._text(place, Thought(text) if kind == "reasoning" else Text(text))
 
     def _on_finish(self, response: Fields) -> list[ModelEvent]:

@@ -27,6 +27,7 @@ type ChatMessage = partial {
     function_call: partial {type: string, function: object, name!: string, arguments: _Arguments}  // Deprecated.
     reasoning_content: string
     reasoning: string  // As reasoning_content.
+    refusal: string | null  // Read as the content, where there is none.
 }
 type _Heading = {
     id: string

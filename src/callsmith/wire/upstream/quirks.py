@@ -11,14 +11,14 @@ or too long, a hash of the name tells them apart. It depends on the other tools 
 """
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from hashlib import sha256
 from typing import Final, Literal, TypeAlias, get_args
 
 from callsmith.core.errors import UsageError
 from callsmith.core.types.thinking import EFFORTS, Effort, effort_within, nearest_effort
-from callsmith.core.values import Choice, Json, Message, Output, Request, Sampling
+from callsmith.core.values import Choice, Image, Json, Message, Output, Request, Sampling
 from callsmith.wire.kinds.custom import as_function, grammar_of
 
 Switch: TypeAlias = Literal["", "template", "effort", "reasoning", "thinking"]
@@ -26,6 +26,8 @@ History: TypeAlias = Literal["", "reasoning_content", "reasoning", "signed"]
 Kind: TypeAlias = Literal["json_object", "schema", "structured"]
 GrammarFields: TypeAlias = Literal["", "vllm", "sglang", "llama-server"]
 SAMPLING: Final = tuple(field.name for field in fields(Sampling))
+_SEE_BELOW: Final = "(an image, which follows)"  # a result that is nothing but images
+_ABOVE: Final = "The images of the results above:"
 ChoiceKind: TypeAlias = Literal["auto", "none", "required", "named", "allowed"]
 
 
@@ -33,12 +35,13 @@ ChoiceKind: TypeAlias = Literal["auto", "none", "required", "named", "allowed"]
 class Quirks:
     """What an API takes. The defaults are those of a server that takes everything its dialect has here.
 
-    `tools`: whether it has tools at all. `choices` are the choices of tools that it has. `sampling` are the fields of `Sampling`
-    it takes, `limit` is what it calls the most tokens in chat completions. `outputs` are the kinds of structured output it
-    enforces. `switch` is how reasoning is turned on and off in chat completions, `history` where the reasoning of earlier answers
-    goes ("signed": nowhere, unless it is signed). `efforts` are those that it takes, `budget` is what it calls the most tokens of
-    reasoning in chat completions, "" if it takes none: the nearest effort is asked for then. `thinks_when_forced`: whether it
-    reasons where a call is required.
+    `tools`: whether it has tools at all. `choices` are the choices of tools that it has. `sampling` are the fields of
+    `Sampling` it takes, `limit` and `repetition` are what it calls the most tokens and the repetition penalty in chat
+    completions. `outputs` are the kinds of structured output it enforces. `switch` is how reasoning is turned on and off in
+    chat completions, `history` where the reasoning of earlier answers goes ("signed": nowhere, unless it is signed).
+    `tool_images`: whether results of tools may have images; else a user's message has them. `efforts` are those that it
+    takes, `budget` is what it calls the most tokens of reasoning in chat completions, "" if it takes none: the nearest effort
+    is asked for then. `thinks_when_forced`: whether it reasons where a call is required.
     `checks`: whether calls are validated here before they are passed on; else their arguments stream. `repairs`: whether calls
     that it writes as text are read. `streams`: whether it can be asked for streams. `grammar` names the server whose fields
     for grammars it takes. `session`: whether it takes the id of the conversation, as `session_id`. Names of tools are made of
@@ -53,6 +56,8 @@ class Quirks:
     kinds: tuple[str, ...] = ()
     sampling: tuple[str, ...] = SAMPLING
     limit: str = "max_tokens"
+    repetition: str = "repetition_penalty"
+    tool_images: bool = True
     outputs: tuple[Kind, ...] = get_args(Kind)
     prefill: bool = True
     switch: Switch = "template"
@@ -159,7 +164,28 @@ def fit_request(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, .
     left_out = (*left_out, *unsupported)
     if quirks.history in ("", "signed") and any(message.reasoning for message in request.messages):
         request = replace(request, messages=tuple(replace(message, reasoning="") for message in request.messages))
+    if not quirks.tool_images and any(message.role == "tool" and message.images for message in request.messages):
+        request = replace(request, messages=tuple(_without_tool_images(request.messages)))
     return _fit_output(_fit_choice(request, quirks), quirks), left_out
+
+
+def _without_tool_images(messages: Iterable[Message]) -> Iterator[Message]:
+    """The messages with the images of each round of results in a message of the user's behind them."""
+    images: list[Image] = []
+    for message in messages:
+        if images and message.role != "tool":
+            yield _show_images(images)
+            images = []
+        if message.role == "tool" and message.images:
+            images += message.images
+            message = replace(message, content=message.content or _SEE_BELOW, images=())
+        yield message
+    if images:
+        yield _show_images(images)
+
+
+def _show_images(images: Iterable[Image]) -> Message:
+    return Message("user", _ABOVE, images=tuple(replace(image, at=len(_ABOVE)) for image in images))
 
 
 def _fit_sampling(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ...]]:
@@ -231,6 +257,8 @@ def spell_chat(body: dict[str, Json], request: Request, quirks: Quirks) -> dict[
     most, kwargs = body.pop("max_completion_tokens", None), body.pop("chat_template_kwargs", None)
     if most is not None:
         body[quirks.limit] = most
+    if (penalty := body.pop("repetition_penalty", None)) is not None:
+        body[quirks.repetition] = penalty
     effort, budget = body.pop("reasoning_effort", None), body.pop("thinking_token_budget", None)
     if budget is not None and quirks.budget and quirks.switch != "reasoning":
         body[quirks.budget] = budget
