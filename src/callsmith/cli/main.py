@@ -4,7 +4,9 @@ A module or package in this folder that has an `app` is a command, or a group of
 """
 
 import gc
+import sys
 from importlib import import_module
+from io import TextIOWrapper
 from pkgutil import iter_modules
 from typing import Annotated, Any
 
@@ -38,6 +40,13 @@ class Commands(TyperGroup):
                 raise
             echo_lines(f"error: {error}", err=True, fg="red")
             raise typer.Exit(2 if isinstance(error, UsageError) else 1) from None
+        except (OSError, RuntimeError) as error:
+            homeless = isinstance(error, RuntimeError) and "home directory" in str(error)  # as pathlib says it
+            if ctx.params.get("debug") or isinstance(error, BrokenPipeError) or not (homeless or isinstance(error, OSError)):
+                raise
+            hint = "\nSet HOME to a folder." if homeless else ""
+            echo_lines(f"error: {error}{hint}", err=True, fg="red")
+            raise typer.Exit(1) from None
 
 
 app = typer.Typer(
@@ -68,6 +77,9 @@ def main(
 ) -> None:
     """Any model, any client, every tool call valid."""
     guard_warnings()
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, TextIOWrapper) and stream.errors == "strict":  # an encoding that has not every letter
+            stream.reconfigure(errors="backslashreplace")
 
 
 for name in sorted(module.name for module in iter_modules(callsmith.cli.__path__)):

@@ -156,7 +156,7 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
     preset = None if entry else preset_for(info.name, called)
     known = entry or preset
     measured = find_measured(info.name, info.weights.size)  # counts like a preset, and before one
-    source = (options.template.read_text("utf-8") if options.template else entry and entry.template) or info.template
+    source = (_read_template(options.template) if options.template else entry and entry.template) or info.template
     template = Template(
         source or (preset and preset.template) or CHATML,
         bos=info.bos,
@@ -183,6 +183,13 @@ def _parts(spec: str, options: Options, info: EngineInfo) -> tuple[Format, Templ
         call_bias=options.call_bias or 0.0,
     )
     return choice.format, template, traits
+
+
+def _read_template(path: Path) -> str:
+    try:
+        return path.read_text("utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"cannot read {path}: {error}", field="llm.chat_template") from error
 
 
 def _tool_prompt(options: Options, measured: Measured | None, known: Entry | Preset | None) -> ToolPrompt:

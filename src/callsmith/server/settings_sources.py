@@ -111,7 +111,7 @@ class EffectiveSettings:
 def read_settings_file(path: Path) -> SettingsSource:
     """Read the settings of a TOML file."""
     try:
-        return SettingsSource(str(path), dict(_flatten(parse_toml(path.read_text("utf-8")))))
+        return SettingsSource(str(path), dict(_flatten(parse_toml(path.read_text("utf-8-sig")))))
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror or error}") from error
     except (UsageError, UnicodeDecodeError) as error:

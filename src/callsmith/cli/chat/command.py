@@ -13,7 +13,7 @@ from callsmith.cli.inputs.completion import complete_choice
 from callsmith.cli.inputs.options import alias_of, example
 from callsmith.cli.inputs.setting_options import SettingsCommand, settings_of
 from callsmith.cli.terminal.output import echo_lines
-from callsmith.core.errors import CallsmithError, Unavailable
+from callsmith.core.errors import CallsmithError, Unavailable, UsageError
 from callsmith.core.options import EngineOptions, options_in
 
 if TYPE_CHECKING:
@@ -182,7 +182,10 @@ def _messages(session: "ChatSession") -> Iterator[str]:
     from callsmith.cli.chat.line_editor import open_editor
 
     if not sys.stdin.isatty():
-        yield from filter(None, map(str.strip, sys.stdin))
+        try:
+            yield from filter(None, map(str.strip, sys.stdin))
+        except UnicodeDecodeError as error:
+            raise UsageError(f"what comes from standard input is no text: {error}") from error
         return
     editor = open_editor(session.runner, partial(complete_line, session, _model_names))
     if editor.hint:

@@ -11,7 +11,7 @@ from callsmith.cli.terminal.approvals import echo_keys
 from callsmith.cli.terminal.screen import StatusLine
 from callsmith.cli.terminal.transcript import Transcript
 from callsmith.core.closing import closing
-from callsmith.core.errors import LimitReached
+from callsmith.core.errors import LimitReached, Unavailable
 from callsmith.core.events import RunEvent, Started, Text, ToolFinished, ToolStarted
 from callsmith.core.ports import Model, ModelInfo, OpenedModel, Toolset
 from callsmith.core.types.escaped_text import show_hidden
@@ -125,7 +125,10 @@ class ChatSession:
         """Begin a new conversation in place of this one, with the same instructions."""
         instructions = self.conversation.instructions
         if self.setup.save is not None:
-            self.setup.save.unlink(missing_ok=True)
+            try:
+                self.setup.save.unlink(missing_ok=True)
+            except OSError as error:
+                raise Unavailable(f"cannot delete {self.setup.save}: {error.strerror or error}") from error
         self.conversation = self._begin(instructions)
 
     def retry(self) -> None:
@@ -187,7 +190,10 @@ class ChatSession:
                                 status.start()
 
         with echo_keys(False):
-            self.runner.run(show())
+            try:
+                self.runner.run(show())
+            finally:
+                self.approver.withdraw()
 
     def _describe_wait(self) -> str:
         progress = self.current.info.prefill

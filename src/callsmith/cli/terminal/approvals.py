@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import select
 import shlex
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from dataclasses import dataclass, field
 from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from threading import Lock
+from threading import Event, Lock
 from typing import TYPE_CHECKING, cast
 
 from callsmith.core.approval import Approved, Decision, Denied
@@ -37,6 +38,7 @@ class Approver:
     console: "Console"
     yes: bool = False
     _lock: Lock = field(default_factory=Lock, init=False)  # two questions at once would get each other's answers
+    _open: set[Event] = field(default_factory=set[Event], init=False)  # one of each question of a server that waits
 
     @property
     def attended(self) -> bool:
@@ -51,13 +53,27 @@ class Approver:
     async def answer(self, question: ElicitationRequest) -> ElicitationReply:
         """The user's reply to an MCP server that asks for input during a call."""
 
+        withdrawn = Event()
+
         def alone() -> ElicitationReply:
             with self._lock, echo_keys(True):
-                return self._answer(question)
+                return ElicitationReply("cancel") if withdrawn.is_set() else self._answer(question, withdrawn)
 
-        return await asyncio.to_thread(alone)
+        self._open.add(withdrawn)
+        try:
+            return await asyncio.to_thread(alone)
+        finally:
+            withdrawn.set()
+            self._open.discard(withdrawn)
 
-    def _answer(self, question: ElicitationRequest) -> ElicitationReply:
+    def withdraw(self) -> None:
+        """Ask no longer what servers wanted to know: the turn has ended. Ctrl-C does not reach the threads that ask."""
+        for withdrawn in tuple(self._open):
+            withdrawn.set()
+        if self._lock.acquire(timeout=1):  # the thread has left the terminal as it was; without termios it may still read
+            self._lock.release()
+
+    def _answer(self, question: ElicitationRequest, withdrawn: Event) -> ElicitationReply:
         text = f"? {question.server} asks: {question.message}"
         self.console.out(one_line(f"{text} ({question.url})" if question.url else text), style="yellow", highlight=False)
         if not sys.stdin.isatty():
@@ -68,9 +84,9 @@ class Approver:
         try:
             for name, wanted in fields.items():
                 words = one_line(str(wanted.get("title") or wanted.get("description") or name))
-                if typed := input(f"  {words} [{json.dumps(wanted.get('default', ''))}]: ").strip():
+                if typed := _read_line(f"  {words} [{json.dumps(wanted.get('default', ''))}]: ", withdrawn).strip():
                     content[name] = _parse_typed(typed, wanted)
-            agreed = input("  Send it? y(es), n(o): ").strip().lower() in ("y", "yes")
+            agreed = _read_line("  Send it? y(es), n(o): ", withdrawn).strip().lower() in ("y", "yes")
             return ElicitationReply("accept", content) if agreed else ElicitationReply("decline")
         except (EOFError, KeyboardInterrupt):
             self.console.out("")
@@ -128,6 +144,23 @@ class Approver:
         return cast("dict[str, Json]", changed)
 
 
+def _read_line(prompt: str, withdrawn: Event) -> str:
+    """`input` in a thread that can be told to wait no longer. An EOFError then."""
+    try:
+        keyboard = sys.stdin.fileno()
+    except (OSError, ValueError):  # there is no file behind it
+        keyboard = -1
+    if keyboard < 0 or not os.isatty(keyboard) or find_spec("termios") is None:
+        return input(prompt)
+    print(prompt, end="", flush=True)
+    while not select.select([keyboard], [], [], 0.1)[0]:
+        if withdrawn.is_set():
+            raise EOFError
+    if line := sys.stdin.readline():
+        return line.rstrip("\n")
+    raise EOFError
+
+
 def _parse_typed(text: str, schema: Mapping[str, Json]) -> Json:
     """The typed text as a value of the schema's type; one that does not fit is asked for again."""
     if schema.get("type") == "string":
@@ -143,7 +176,8 @@ def _open_editor(editor: str, text: str) -> str:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "arguments.json"
         path.write_text(text, "utf-8")
-        subprocess.run([*shlex.split(editor), str(path)], check=False)
+        if status := subprocess.run([*shlex.split(editor), str(path)], check=False).returncode:
+            raise OSError(f"{editor} ended with exit code {status}")  # as after :cq in vi: nothing was agreed to
         return path.read_text("utf-8")
 
 

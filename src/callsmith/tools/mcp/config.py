@@ -154,7 +154,7 @@ class ServerConfig:
 def load_servers(path: Path, environment: Mapping[str, str]) -> tuple[ServerConfig, ...]:
     """The servers of a JSON or TOML file."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {path}: {error}") from error
     try:
