@@ -140,7 +140,17 @@ CAT, DOG = '{"kind": "cat", "name": "Tom"}', '{"kind": "dog", "name": "Rex"}'
         (tuple[Dog, ...], f"[{DOG}, {DOG}]", lambda seen: seen[-1]),
         (Box[Cat], f'{{"inside": {CAT}}}', lambda seen: seen.inside),
     ],
-    ids=str,
+    ids=[
+        "either",
+        "optional",
+        "list of annotated",
+        "list of either",
+        "optional list",
+        "mapping",
+        "tuple",
+        "long tuple",
+        "generic",
+    ],
 )
 async def test_what_is_inside_is_a_value_of_its_type_from_the_first(kind: Any, text: str, find: Any):
     texts = [text[:size] for size in range(len(text) + 1)]
