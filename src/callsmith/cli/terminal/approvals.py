@@ -16,6 +16,7 @@ from tempfile import TemporaryDirectory
 from threading import Event, Lock
 from typing import TYPE_CHECKING, cast
 
+from callsmith.cli.terminal.output import echo
 from callsmith.core.approval import Approved, Decision, Denied
 from callsmith.core.events import ConfirmationNeeded
 from callsmith.core.types.escaped_text import one_line
@@ -152,7 +153,7 @@ def _read_line(prompt: str, withdrawn: Event) -> str:
         keyboard = -1
     if keyboard < 0 or not os.isatty(keyboard) or find_spec("termios") is None:
         return input(prompt)
-    print(prompt, end="", flush=True)
+    echo(prompt, nl=False)
     while not select.select([keyboard], [], [], 0.1)[0]:
         if withdrawn.is_set():
             raise EOFError
