@@ -1,5 +1,6 @@
 """The page in a real browser: Debian's Chromium, driven by Playwright, on a server that says what a test wants."""
 
+import asyncio
 import os
 import shutil
 import sys
@@ -74,6 +75,39 @@ async def say(page: Any, text: str) -> None:
     """Write a message and send it."""
     await page.get_by_role("textbox", name="Message", exact=True).fill(text)
     await page.keyboard.press("Enter")
+
+
+async def two_conversations(page: Any) -> None:
+    """One after the other, each with an answer."""
+    for message in ("First.", "Second."):
+        await page.keyboard.press("Control+k")
+        await say(page, message)
+        await page.get_by_role("button", name="Regenerate").wait_for()
+
+
+async def slow_down(page: Any, pattern: str, method: str) -> None:
+    """Requests of this kind reach the server late from now on."""
+
+    async def late(route: Any) -> None:
+        if route.request.method == method:
+            await asyncio.sleep(1.0)
+        await route.continue_()
+
+    await page.route(pattern, late)
+
+
+async def lose_one(page: Any, pattern: str) -> list[str]:
+    """The next request of this kind does not reach the server; it is in the list then."""
+    lost: list[str] = []
+
+    async def lose(route: Any) -> None:
+        if lost:
+            return await route.continue_()
+        lost.append(route.request.url)
+        return await route.abort()
+
+    await page.route(pattern, lose)
+    return lost
 
 
 async def violations(page: Any) -> list[str]:

@@ -38,6 +38,9 @@ TEXTS = {
     "a long line": "word " * 400_000,
     "a long word": "x" * 2_000_000,
     "line ends of others": "\r" * 500_000,
+    "a long address": "https://a.b/" + "x(" * 250_000 + " [a](https://a.b/" + "x(" * 250_000,
+    "brackets in addresses": ("https://a.b/" + "(" * 1900 + "\n\n") * 100 + ("[a](https://a.b/" + "(x)" * 600 + "\n\n") * 100,
+    "tables of escaped pipes": ("|" + "\\|" * 900 + "|\n|-|\n\n") * 100,
     "breaks": ("a  \n" * 1900 + "\n") * 100,
 }
 SHOWN = """async (text) => {

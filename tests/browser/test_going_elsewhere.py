@@ -1,27 +1,18 @@
 """The page where somebody goes elsewhere and comes back: by a click, by the browser, while something is on its way."""
 
 import asyncio
-from typing import Any
 
 import pytest
 
 from callsmith.core.events import Text
 from callsmith.server.app import create_app
-from tests.browser.pages import expect, opened, say
+from tests.browser.pages import expect, opened, say, slow_down, two_conversations
 from tests.browser.test_chat import MAIL, Mailbox
-from tests.browser.test_pressed_twice import slow_down
 from tests.fakes import FakeModel
 from tests.server.asking import calls, says
 from tests.serving import served
 
 pytestmark = pytest.mark.browser
-
-
-async def two_conversations(page: Any) -> None:
-    for message in ("First.", "Second."):
-        await page.keyboard.press("Control+k")
-        await say(page, message)
-        await page.get_by_role("button", name="Regenerate").wait_for()
 
 
 async def test_skip_link_keeps_the_conversation():
@@ -54,10 +45,11 @@ async def test_back_after_a_deletion_is_no_trap():
         await page.locator("#conversations li").first.hover()
         await page.get_by_role("button", name='Delete "Second."').click()
         await page.get_by_text("What shall we do?").wait_for()
+        first = await page.get_by_role("link", name="First.").get_attribute("href")
         for _ in range(6):
             await page.evaluate("history.back()")
             await page.wait_for_timeout(400)
-            if await page.locator(".bubble", has_text="First.").count():
+            if page.url.endswith(first):
                 break
         await expect(page.locator(".bubble")).to_have_text(["First."])
 

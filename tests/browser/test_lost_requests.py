@@ -1,7 +1,5 @@
 """The page when a request is lost, the browser remembers nothing, or the server is another one than before."""
 
-from typing import Any
-
 import pytest
 
 from callsmith.core.events import CallArguments, CallReady, CallStarted, Stopped, Text
@@ -13,7 +11,7 @@ from callsmith.server.settings import Key, Settings
 from callsmith.server.store.sqlite import SqliteStore
 from callsmith.tools.mcp import McpHost
 from callsmith.tools.mcp.elicitation import ClientFeatures
-from tests.browser.pages import expect, opened, say
+from tests.browser.pages import expect, lose_one, opened, say
 from tests.browser.test_chat import MAIL, Mailbox
 from tests.browser.test_hard_cases import long_conversation
 from tests.fakes import FakeModel
@@ -36,20 +34,13 @@ async def test_a_model_that_is_gone():
         await say(page, "First.")
         await page.get_by_role("button", name="Regenerate").wait_for()
         await page.route("**/v1/models", lambda route: route.fulfill(json={"data": [{"id": "new"}]}))
-        bodies: list[Any] = []
-        page.on(
-            "request",
-            lambda r: (
-                bodies.append(r.post_data_json["model"]) if r.url.endswith("/v1/responses") and r.method == "POST" else None
-            ),
-        )
         await page.reload()
         await page.locator(".bubble", has_text="First.").wait_for()
         await page.wait_for_timeout(300)
         shown = await page.locator("#model").input_value()
-        await say(page, "Again.")
-        await page.wait_for_timeout(1000)
-        assert bodies == [shown]
+        async with page.expect_request("**/v1/responses") as asking:
+            await say(page, "Again.")
+        assert (await asking.value).post_data_json["model"] == shown
 
 
 async def test_the_model_shown_is_asked_in_a_new_chat():
@@ -70,7 +61,6 @@ async def test_the_model_shown_is_asked_in_a_new_chat():
 
 
 async def test_escape_twice_in_the_key_dialog():
-
     app = create_app({"m": FakeModel(says("Hello Ada."))}, settings=Settings(keys={"ada": Key(hash_key("sk-ada"))}))
     async with served(app) as url, opened(url) as page:
         await page.get_by_role("textbox", name="Key").wait_for()
@@ -82,7 +72,6 @@ async def test_escape_twice_in_the_key_dialog():
 
 
 async def test_a_form_of_an_mcp_server_outlives_a_lost_request():
-
     store, model = SqliteStore(), FakeModel(calls(Call("elicit", {}, "c1")), says("So."))
     async with McpHost([plain(approval=(("*", "auto"),))], features=ClientFeatures(Elicitations(store, 60).ask)) as host:
         app = create_app({"m": model}, store=store, mcp=host)
@@ -90,17 +79,10 @@ async def test_a_form_of_an_mcp_server_outlives_a_lost_request():
             await say(page, "Ask me.")
             question = page.get_by_role("region", name="plain asks")
             await question.get_by_label("name").fill("Ada")
-            lost = []
-
-            async def lose(route: Any) -> None:
-                if lost:
-                    return await route.continue_()
-                lost.append(1)
-                return await route.abort()
-
-            await page.route("**/v1/approvals?*", lose)
-            await page.wait_for_timeout(4500)
-            assert lost
+            lost = await lose_one(page, "**/v1/approvals?*")
+            while not lost:
+                await page.wait_for_timeout(100)
+            await page.wait_for_timeout(3000)
             try:
                 await expect(question.get_by_label("name")).to_have_value("Ada")
             finally:
@@ -174,25 +156,15 @@ async def test_stop_that_does_not_reach_the_server_says_so():
 
 
 async def test_older_messages_after_a_lost_request():
-
     async with served(create_app({"m": FakeModel(says("And on."))})) as url:
         id = await long_conversation(url, 400)
         async with opened(f"{url}#/c/{id}") as page:
             await page.get_by_text("Message 399.").wait_for()
-            lost = []
-
-            async def lose(route: Any) -> None:
-                if lost:
-                    return await route.continue_()
-                lost.append(1)
-                return await route.abort()
-
-            await page.route("**/items?*after=*", lose)
-            for _ in range(30):
+            lost = await lose_one(page, "**/items?*after=*")
+            while "Message 0." not in await page.locator(".bubble").first.inner_text():
                 await page.evaluate("document.getElementById('scroller').scrollTop -= 1500")
                 await page.wait_for_timeout(100)
             assert lost
-            await expect(page.locator(".bubble").first).to_contain_text("Message 0.")
 
 
 async def test_approval_answered_while_the_connection_is_lost():

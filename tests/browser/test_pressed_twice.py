@@ -1,28 +1,14 @@
 """The page when somebody is quicker than the network: what is pressed twice asks once, and what was clicked last is shown."""
 
-import asyncio
-from typing import Any
-
 import pytest
 
 from callsmith.server.app import create_app
-from tests.browser.pages import expect, opened, say
+from tests.browser.pages import expect, opened, say, slow_down, two_conversations
 from tests.fakes import FakeModel
 from tests.server.asking import says
 from tests.serving import served
 
 pytestmark = pytest.mark.browser
-
-
-async def slow_down(page: Any, pattern: str, method: str) -> None:
-    """Requests of this kind reach the server late from now on."""
-
-    async def late(route: Any) -> None:
-        if route.request.method == method:
-            await asyncio.sleep(1.0)
-        await route.continue_()
-
-    await page.route(pattern, late)
 
 
 async def test_enter_pressed_twice_sends_once():
@@ -75,10 +61,7 @@ async def test_a_message_is_not_sent_into_the_conversation_that_was_opened_meanw
 
 async def test_of_two_conversations_the_one_that_was_clicked_last_is_shown():
     async with served(create_app({"m": FakeModel(says("Hi."))})) as url, opened(url) as page:
-        for message in ("First.", "Second."):
-            await page.keyboard.press("Control+k")
-            await say(page, message)
-            await page.get_by_role("button", name="Regenerate").wait_for()
+        await two_conversations(page)
         await page.keyboard.press("Control+k")
         first = await page.get_by_role("link", name="First.").get_attribute("href")
         await slow_down(page, f"**/v1/conversations/{first.removeprefix('#/c/')}", "GET")

@@ -196,3 +196,7 @@ async def test_a_call_that_needs_approval_ends_it():
 async def test_a_request_with_an_output_of_its_own_is_refused():
     with pytest.raises(UsageError, match="the type is the output here"):
         await run_typed(FakeModel(), Point, Request((Message.user("Go."),), output=Output(choices=("a",))))
+
+
+def test_a_tuple_of_nothing_takes_what_comes():
+    assert parse_partial(tuple[()], "[1]") == (1,)

@@ -15,7 +15,6 @@ from callsmith.models.answers.grounding import (
     has_effects,
     is_given,
     made_up_values,
-    refuses_calls,
     said_in,
 )
 from callsmith.models.answers.normalizer import AnswerNormalizer
@@ -146,38 +145,6 @@ def test_the_name_of_a_tool_tells_whether_it_changes_something(name: str, change
 
 def test_a_tool_that_says_so_changes_something_whatever_it_is_called():
     assert has_effects(Tool("look", side_effects=True)) and not has_effects(Tool("look"))
-
-
-# -- what is refused
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Don't use any tools.",
-        "please answer without using tools",
-        "Do not call your functions",
-        "No tool calls!",
-        "don’t use a tool",
-    ],
-)
-def test_who_says_so_gets_no_calls(words: str):
-    assert refuses_calls(f"How heavy is hive 5? {words}")
-
-
-@pytest.mark.parametrize(
-    "words",
-    [
-        "Use your tools.",
-        "Don't use Python.",
-        "Write it without functions.",
-        "Which tools are there?",
-        "Can I do it without tools?",
-        "",
-    ],
-)
-def test_who_speaks_of_tools_otherwise_may_get_them(words: str):
-    assert not refuses_calls(f"How heavy is hive 5? {words}")
 
 
 # -- how much speaks against a call

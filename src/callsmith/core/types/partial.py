@@ -40,7 +40,7 @@ def _fill(kind: Any, value: Any) -> Any:
         items = cast("list[Any]", value)
         if origin is not tuple:
             return [_fill(arguments[0] if arguments else Any, item) for item in items]
-        kinds = repeat(arguments[0]) if arguments[-1] is Ellipsis else chain(arguments, repeat(Any))
+        kinds = repeat(arguments[0]) if arguments[-1:] == (Ellipsis,) else chain(arguments, repeat(Any))
         return tuple(map(_fill, kinds, items))
     if not isinstance(value, dict):
         return value
