@@ -183,17 +183,18 @@ async def test_nodes_with_the_same_offer_share_the_calls(bus: CapabilityBus, pro
     answers = await asyncio.gather(*(ended(bus, "who", 20) for _ in range(60)))
     assert {item["name"] for item in answers} == {"one", "two", "three"}
     started[1].kill()
-    answers = await asyncio.gather(*(ended(bus, "who", 20) for _ in range(60)))
+    # Until the server has noticed, what it gives to the killed one is lost: only what may be repeated is answered for certain.
+    answers = await asyncio.gather(*(ended(bus, "again", 20, key="a") for _ in range(60)))
     assert {item["name"] for item in answers} == {"one", "three"}
 
 
 async def test_a_session_stays_at_its_node_until_that_is_gone(bus: CapabilityBus, providers: Providers) -> None:
     started = {name: providers.start(name) for name in ("one", "two", "three")}
     await knows(bus, *(item.node for item in started.values()))
-    names = {(await ended(bus, "who", 20, session="s"))["name"] for _ in range(10)}
+    names = {(await ended(bus, "again", 20, session="s", key="a"))["name"] for _ in range(10)}
     (name,) = names
     started[name].kill()
-    names = {(await ended(bus, "who", 20, session="s"))["name"] for _ in range(10)}
+    names = {(await ended(bus, "again", 20, session="s", key="a"))["name"] for _ in range(10)}
     assert len(names) == 1 and names != {name}
 
 
@@ -237,7 +238,7 @@ async def test_closing_a_stream_stops_its_handler(bus: CapabilityBus, providers:
     stream = bus.stream("experimental.count", (1, 0), body, timeout=60)
     await anext(stream)
     await stream.aclose()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(5):
         await providers.has_done("ended a")
 
 
@@ -247,7 +248,7 @@ async def test_a_call_that_is_cancelled_before_it_was_accepted_is_stopped(bus: C
     calling = asyncio.create_task(ended(bus, "effect", 20, key="a", seconds=10))
     await providers.has_done("begun a")
     calling.cancel()
-    async with asyncio.timeout(1):
+    async with asyncio.timeout(5):
         await providers.has_done("cancelled a")
 
 
