@@ -1,15 +1,17 @@
 """Events: what happens while a model answers (ModelEvent) and while tools run (RunEvent)."""
 
 from dataclasses import dataclass, field
-from typing import Any, Literal, TypeAlias
+from typing import Any, Final, Literal, TypeAlias
 
 from callsmith.core.errors import ModelError
 from callsmith.core.types.field_checks import check_fields
 from callsmith.core.types.model_step import CallDecision, ModelStep
 from callsmith.core.values import Call, Message, Output, Result, TokenLogprob, Tool, Usage
 
-# "calls": the caller has calls to run; "confirmation": some wait for a person's decision; "limit": a limit of the run.
-StopReason: TypeAlias = Literal["stop", "length", "calls", "confirmation", "limit"]
+# "filtered": the server behind has withheld the rest, or declined to answer; "calls": the caller has calls to run;
+# "confirmation": some wait for a person's decision; "limit": a limit of the run.
+StopReason: TypeAlias = Literal["stop", "length", "filtered", "calls", "confirmation", "limit"]
+CUT: Final[tuple[StopReason, ...]] = ("length", "filtered")  # an answer that ends so may have more to it
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any, TypeAlias
 
 from callsmith.core.events import (
+    CUT,
     CallArguments,
     CallReady,
     CallStarted,
@@ -122,4 +123,4 @@ class AnswerReader(ABC):
     def close(self) -> list[ModelEvent]:
         """What only the end can tell: the last calls, and why and at what cost it stopped."""
         reason = self._reason or ("calls" if self._calls.count else "stop")
-        return [*self._calls.end_all(is_cut=reason == "length"), Stopped(reason, self._usage, self._report)]
+        return [*self._calls.end_all(is_cut=reason in CUT), Stopped(reason, self._usage, self._report)]

@@ -162,6 +162,8 @@ def read_logprobs(fields: Fields | None, key: str) -> tuple[TokenLogprob, ...]:
 
 
 def _read(fields: Fields) -> TokenLogprob:
-    text, data, logprob = fields.text("token") or "", fields.array("bytes"), fields.number("logprob", most=0, least=-1e308)
+    text, data, logprob = fields.text("token") or "", fields.array("bytes"), fields.number("logprob", most=1e308, least=-1e308)
     top = tuple(_read(other) for other in fields.objects("top_logprobs"))
-    return TokenLogprob(text.encode() if data is None else bytes(data), logprob or 0.0, top)
+    return TokenLogprob(
+        text.encode() if data is None else bytes(data), min(logprob or 0.0, 0.0), top
+    )  # a server that rounds may be just above

@@ -34,7 +34,7 @@ _METHODS = ("json_schema", "function_calling", "json_mode")
 _REASONING = ("reasoning", "thinking")  # blocks of content, in LangChain's words and in Anthropic's
 _CALLS = ("tool_call", "tool_call_chunk", "invalid_tool_call")
 _CHOICES = ("auto", "none", "required", "any")
-_REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": "tool_calls"}
+_REASONS: dict[StopReason, str] = {"filtered": "content_filter", "calls": "tool_calls"}
 # Written behind arguments that broke off: LangChain completes partial JSON, and would run the call. Inside a string or not, this
 # closes a bracket that is not open, which nothing completes.
 _BROKEN = '"]"]'

@@ -68,6 +68,8 @@ class Transcript:
             case Stopped(reason):
                 if reason == "length":
                     self._line("notice", "! the answer was cut off: no tokens left", "yellow")
+                if reason == "filtered":
+                    self._line("notice", "! the model's server has withheld the rest, or declined to answer", "yellow")
                 self._end_line()
             case TurnEnded():
                 self._end_line()

@@ -16,6 +16,7 @@ from typing import Final, TypeAlias
 from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, ModelError
 from callsmith.core.events import (
+    CUT,
     CallArguments,
     CallReady,
     CallStarted,
@@ -177,7 +178,7 @@ class AnswerValidator:
         """The second attempt under the index and the id of the first. If there is none, the first as it came, or, where it is no
         call of a tool, what was said instead."""
         unreadable, is_tool = self._unreadable.get(first.index, ()), first.call.name in self._schemas
-        if unreadable and self._stopped.reason == "length":  # it would be cut off again
+        if unreadable and self._stopped.reason in CUT:  # it would be cut off again
             return [*unreadable]
         second = await self._ask_again(_call_again(self._request, first, complaint))
         calls = (event for event in second if isinstance(event, CallReady) and event.call.name in self._schemas)
@@ -346,7 +347,7 @@ class ViolationDetector:
             case Text(text):
                 self._text.append(text)
             case Stopped():
-                is_cut = event.reason == "length" or event.matched
+                is_cut = event.reason in CUT or event.matched
                 return "" if is_cut else self._problem or self._at_end()
             case _:
                 pass

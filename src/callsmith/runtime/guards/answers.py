@@ -17,7 +17,18 @@ from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from callsmith.core.closing import closing
-from callsmith.core.events import CallArguments, CallReady, CallStarted, ModelEvent, Started, Stopped, Text, Thought, Unreadable
+from callsmith.core.events import (
+    CUT,
+    CallArguments,
+    CallReady,
+    CallStarted,
+    ModelEvent,
+    Started,
+    Stopped,
+    Text,
+    Thought,
+    Unreadable,
+)
 from callsmith.core.failures import is_failure
 from callsmith.core.values import Choice, Request, Usage
 from callsmith.runtime.guards.guard import Guard
@@ -190,7 +201,7 @@ class _AnswerAttempt:
 
     def _end(self, stopped: Stopped) -> Sequence[ModelEvent]:
         self.usage = stopped.usage
-        if self._is_useful or self.recent is None or stopped.reason == "length":
+        if self._is_useful or self.recent is None or stopped.reason in CUT:
             reason = "stop" if stopped.reason == "calls" and not self._has_called else stopped.reason
             return self._release(replace(stopped, reason=reason))
         if not self.dropped and not self._copies():

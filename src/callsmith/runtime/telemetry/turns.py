@@ -345,7 +345,7 @@ def _default_outcome(reason: Ending) -> Outcome:
             return "cancelled"
         case "calls" | "confirmation":
             return "passed_on"
-        case "stop" | "length" | "limit":
+        case "stop" | "length" | "filtered" | "limit":
             return "ignored"
         case _:
             assert_never(reason)

@@ -71,6 +71,7 @@ export class Turn {
     this.usage = response.usage || this.usage;
     this.report = response.callsmith || this.report;
     if (response.incomplete_details?.reason === "max_output_tokens") this.error = "The answer was cut off: it had reached its length limit. Write \"go on\" for the rest.";
+    if (response.incomplete_details?.reason === "content_filter") this.error = "The model's server has withheld the rest, or declined to answer.";
     if (!this.isOpen) this.#end();
   }
 

@@ -26,6 +26,7 @@ from typing import Any
 
 from callsmith.core.choice import FIND_TOOLS
 from callsmith.core.events import (
+    CUT,
     ConfirmationNeeded,
     ModelEvent,
     Report,
@@ -54,10 +55,11 @@ from callsmith.wire.errors import sent_error
 from callsmith.wire.extensions import AnswerExtensions, ToolEvent, read_report, write_report
 from callsmith.wire.fields import Fields
 
-_REASONS: dict[StopReason, str] = {"length": "max_tokens", "calls": "tool_use"}
+_REASONS: dict[StopReason, str] = {"length": "max_tokens", "filtered": "refusal", "calls": "tool_use"}
 _READ_REASONS: dict[str, StopReason] = {
     "max_tokens": "length",
     "model_context_window_exceeded": "length",
+    "refusal": "filtered",
     "tool_use": "calls",
 }
 
@@ -301,7 +303,7 @@ class EventReader(AnswerReader):
 
     def close(self) -> list[ModelEvent]:
         usage = read_usage(Fields(self._counts, "usage"))
-        ended = [] if self._reason == "length" else self._end_bare()
+        ended = [] if self._reason in CUT else self._end_bare()
         return [*ended, *self._calls.cut_off(), Stopped(self._reason or "stop", usage, self._report, self._matched)]
 
     def _read_whole(self, message: Fields) -> list[ModelEvent]:

@@ -33,6 +33,7 @@ MOST_TOOLS = 64
 REASONS: Mapping[StopReason, str] = {
     "stop": "end",
     "length": "max_tokens",
+    "filtered": "content_filter",
     "limit": "max_tokens",
     "calls": "tool_calls",
     "confirmation": "confirmation_required",

@@ -1,6 +1,7 @@
 """How much a model is to reason, as requests say it: whether at all, with which effort, in how many tokens."""
 
-from typing import TypedDict, cast
+from collections.abc import Mapping
+from typing import TypeAlias, TypedDict, cast
 
 from callsmith.core.types.thinking import EFFORTS, MOST_BUDGET, Effort
 from callsmith.wire import declare
@@ -8,6 +9,8 @@ from callsmith.wire.fields import Fields
 
 NO_EFFORT = "none"
 _NAMES = ("thinking_token_budget", "thinking_budget", "thinking_budget_tokens", "max_thinking_tokens")
+_SWITCHES: Mapping[str, bool | None] = {"enabled": True, "disabled": False, "adaptive": True, "auto": None}
+_Said: TypeAlias = tuple[bool | None, str | None, int | None]  # whether to reason, the effort, and the most tokens
 
 
 class Thinking(TypedDict):
@@ -82,14 +85,60 @@ class ThinkingFields(BudgetFields):
     )
     reasoning_effort = declare.Field("string", read_effort, "none switches thinking off.", enum=[NO_EFFORT, *EFFORTS])
 
-    def read_thinking(self, effort: str | None = None) -> Thinking:
-        """How much the model is to reason, where the request says; an effort that comes first decides whether."""
+    def said_of_thinking(self) -> list[_Said]:
+        """What the request says, in the order in which it counts."""
         options = self.chat_template_kwargs or Fields.of({}, self.at("chat_template_kwargs"))
         enabled, thinking = options.flag("enable_thinking"), options.flag("thinking")
-        budget = self.read_budget()
-        if budget is None and options.get("thinking_budget") is not None:
-            budget = read_budget(options, "thinking_budget")
+        template = thinking if enabled is None else enabled, read_effort(options, "reasoning_effort")
+        return [(None, self.reasoning_effort, self.read_budget()), (*template, _read_own_budget(options, "thinking_budget"))]
+
+    def read_thinking(self, effort: str | None = None) -> Thinking:
+        """How much the model is to reason, where the request says; an effort that comes first decides whether."""
+        said = self.said_of_thinking()
+        budget = min((budget for _, _, budget in said if budget is not None), default=None)
         if effort is not None:
             return settle_thinking(None, effort, budget)
-        effort = self.reasoning_effort or read_effort(options, "reasoning_effort")
-        return settle_thinking(thinking if enabled is None else enabled, effort, budget)
+        enabled = next((switch for switch, _, _ in said if switch is not None), None)
+        return settle_thinking(enabled, next((wanted for _, wanted, _ in said if wanted), None), budget)
+
+
+def _read_own_budget(fields: Fields, key: str) -> int | None:
+    return None if fields.get(key) is None else read_budget(fields, key)
+
+
+def _read_switch(fields: Fields, key: str) -> _Said:
+    value = fields.get(key)
+    if isinstance(value, bool):
+        return value, None, None
+    switch = fields.required_object(key)
+    spelled = switch.required_text("type")
+    if spelled not in _SWITCHES:
+        raise switch.error("type", f"{spelled[:80]!r} is none of {', '.join(_SWITCHES)}")
+    return _SWITCHES[spelled], None, _read_own_budget(switch, "budget_tokens")
+
+
+def _read_reasoning(fields: Fields, key: str) -> _Said:
+    wanted = fields.required_object(key)
+    return wanted.flag("enabled"), read_effort(wanted, "effort"), _read_own_budget(wanted, "max_tokens")
+
+
+class ChatThinkingFields(ThinkingFields):
+    """Whether the model is to reason, and how much, as services and routers of chat completions spell it besides."""
+
+    enable_thinking = declare.flag("As in chat_template_kwargs.")
+    thinking = declare.Field(
+        "boolean | partial {type: string, budget_tokens: integer}", _read_switch, f"A type of {', '.join(_SWITCHES)}."
+    )
+    reasoning = declare.Field(
+        "partial {effort: string, enabled: boolean, max_tokens: integer, exclude: boolean}", _read_reasoning
+    )
+
+    def said_of_thinking(self) -> list[_Said]:
+        besides = (self.enable_thinking, None, None), self.thinking, self.reasoning
+        return [*super().said_of_thinking(), *filter(None, besides)]
+
+    @property
+    def hides_thoughts(self) -> bool:
+        """Whether reasoning is not to be shown."""
+        wanted = self.object("reasoning")
+        return wanted is not None and bool(wanted.flag("exclude"))

@@ -114,13 +114,14 @@ class LineReader(AnswerReader):
     """Lines of `/api/chat` to events."""
 
     def _read(self, fields: Fields) -> list[ModelEvent]:
-        message = fields.required_object("message")
+        done = fields.flag("done")
+        message = fields.required_object("message") if not done else fields.object("message") or Fields({}, "message")
         thought, text = message.text("thinking"), message.text("content")
         events: list[ModelEvent] = [Thought(thought)] if thought else []
         events += [Text(text, read_logprobs(fields, "logprobs"))] if text else []
         for call in message.objects("tool_calls"):
             events += self._read_call(call)
-        if fields.flag("done"):
+        if done:
             self.has_ended = True
             self._reason = "length" if fields.text("done_reason") == "length" else None
             self._usage = make_usage(fields.integer("prompt_eval_count"), fields.integer("eval_count"))

@@ -25,7 +25,7 @@ from callsmith.core.values import (
 )
 from callsmith.wire import declare
 from callsmith.wire.calls import read_arguments
-from callsmith.wire.declare.thinking import ThinkingFields
+from callsmith.wire.declare.thinking import ChatThinkingFields
 from callsmith.wire.extensions import ChoiceFields, ExtensionFields
 from callsmith.wire.fields import Fields, kind, without_none
 from callsmith.wire.images import ContentBuilder, check_role, read_image_part, write_chat_content
@@ -231,7 +231,7 @@ class ChatFields(
     LogprobFields,
     OutputFields,
     declare.StreamFields,
-    ThinkingFields,
+    ChatThinkingFields,
     declare.CacheFields,
     ExtensionFields,
     UnsupportedSampling,
@@ -305,7 +305,7 @@ def read_request(body: Json) -> ChatRequest:
         include_usage=fields.stream_options or False,
         legacy=legacy,
         n=fields.n or 1,
-        shows_thoughts=fields.include_reasoning is not False,
+        shows_thoughts=fields.include_reasoning is not False and not fields.hides_thoughts,
     )
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from callsmith.core.events import ModelEvent, Report, Stopped, StopReason, Text, Thought
+from callsmith.core.events import CUT, ModelEvent, Report, Stopped, StopReason, Text, Thought
 from callsmith.core.values import Json, TokenLogprob, Usage
 from callsmith.wire.answers import AnswerReader, AnswerWriter
 from callsmith.wire.calls import CallWriter, arguments_text
@@ -27,8 +27,8 @@ from callsmith.wire.sampling import read_logprobs, write_logprobs
 from callsmith.wire.signed import SignedDetails
 
 _CHUNK = "chat.completion.chunk"
-_REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": "tool_calls"}
-_READ_REASONS: dict[str, StopReason] = {"length": "length", "tool_calls": "calls", "function_call": "calls"}
+_REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "filtered": "content_filter", "calls": "tool_calls"}
+_READ_REASONS: dict[str, StopReason] = {**{spelled: reason for reason, spelled in _REASONS.items()}, "function_call": "calls"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +218,7 @@ class EventReader(AnswerReader):
             if reason or (reason is not None and choice.get("message") is not None):
                 self.has_ended = True
                 self._reason = _READ_REASONS.get(reason, "stop")
-                events += self._calls.end_all(is_cut=self._reason == "length")
+                events += self._calls.end_all(is_cut=self._reason in CUT)
         return events
 
     def _read_delta(self, delta: Fields, logprobs: tuple[TokenLogprob, ...]) -> list[ModelEvent]:
@@ -251,10 +251,11 @@ class EventReader(AnswerReader):
 
     def _key(self, sent: int | None, name: str, call_id: str) -> tuple[int, tuple[str, ...]]:
         """Which of our calls a delta belongs to, and the repairs it took to know. Where a server sends no index, a name begins
-        a new call; where it sends the same for all, a new id or name does."""
+        a new call, unless it comes with the id of the last one; where it sends the same for all, a new id or name does."""
         count = self._calls.count
         if sent is None:
-            return (count if name or not count else count - 1), ()
+            is_new = not count or (self._calls.is_another(count - 1, name, call_id) if call_id else bool(name))
+            return (count if is_new else count - 1), ()
         known = self._numbers.get(sent)
         if known is None or self._calls.is_another(known, name, call_id):
             self._numbers[sent] = count

@@ -12,7 +12,7 @@ from itertools import accumulate
 from typing import ClassVar, TypeAlias, cast
 
 from callsmith.core.capability.origin import Origin
-from callsmith.core.events import ModelEvent, Report, Stopped, Text
+from callsmith.core.events import ModelEvent, Report, Stopped, StopReason, Text
 from callsmith.core.values import Completion, Json, TokenLogprob, Usage
 from callsmith.wire import declare
 from callsmith.wire.extensions import ExtensionFields, write_report
@@ -24,6 +24,7 @@ from callsmith.wire.sampling import SamplingFields, UnsupportedSampling, stop_te
 
 MAX_COMPLETIONS = 64  # texts that one request may get, for all its prompts
 _OBJECT = "text_completion"
+_CUT: dict[StopReason, str] = {"length": "length", "filtered": "content_filter"}
 DEFAULT_MAX_TOKENS = 16  # as others have it
 Prompts: TypeAlias = tuple[str | tuple[int, ...], ...]  # texts, or the ids of tokens
 
@@ -136,7 +137,7 @@ class CompletionWriter:
                 return [self._chunk(number, text, logprobs)]
             case Stopped():
                 self._usage, self._report = sum_usage(self._usage, event.usage), self._report + event.report
-                reason = self._choices[number].reason = "length" if event.reason == "length" else "stop"
+                reason = self._choices[number].reason = _CUT.get(event.reason, "stop")
                 return [{**self._chunk(number, "", reason=reason), **write_report(event.report)}]
             case _:
                 return []

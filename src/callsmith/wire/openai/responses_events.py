@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
-from callsmith.core.events import ModelEvent, Report, Stopped, Text, Thought
+from callsmith.core.events import ModelEvent, Report, Stopped, StopReason, Text, Thought
 from callsmith.core.values import Json, Sampling, TokenLogprob, Usage
 from callsmith.wire.answers import AnswerReader, AnswerWriter
 from callsmith.wire.calls import CallWriter, arguments_text
@@ -48,6 +48,7 @@ OPEN_STATUSES = frozenset({"queued", "in_progress"})  # of a response that goes 
 
 # There is no event for an answer that was cancelled: it is one that is not complete, and its status says why.
 _LAST: dict[Status, str] = {"cancelled": "response.incomplete"}
+_CUT: dict[StopReason, str] = {"length": "max_output_tokens", "filtered": "content_filter"}
 _ERROR_CODES = {400: "invalid_prompt", 429: "rate_limit_exceeded"}
 
 
@@ -247,9 +248,9 @@ class EventWriter(CallWriter, AnswerWriter):
         return [done, self._done(call, arguments=text, status=status)]
 
     def _finish(self, event: Stopped) -> list[StreamEvent]:
-        cut = event.reason == "length"
+        cut = _CUT.get(event.reason)
         self._end = {
-            "incomplete_details": {"reason": "max_output_tokens"} if cut else None,
+            "incomplete_details": {"reason": cut} if cut else None,
             "usage": write_response_usage(event.usage),
             **write_report(event.report + Report(notices=self._heading.notices)),
         }
@@ -371,6 +372,7 @@ class EventReader(AnswerReader):
         self._usage = read_usage(usage, "input", "output") if usage else Usage()
         self._report = read_report(response) or Report()
         if response.text("status") == "incomplete":
-            self._reason = "length"
+            details = response.object("incomplete_details")
+            self._reason = "filtered" if details and details.get("reason") == _CUT["filtered"] else "length"
         missing = [] if self._added_items or self._streamed else list(response.objects("output"))
         return [event for place, item in enumerate(missing) for event in self._done(place, item)]

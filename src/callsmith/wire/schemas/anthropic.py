@@ -77,7 +77,7 @@ type _Usage = {
     cache_creation_input_tokens: integer, cache_read_input_tokens: integer
     output_tokens: integer, output_tokens_details: {thinking_tokens: integer}
 }
-type _StopReason = "end_turn" | "max_tokens" | "tool_use" | "stop_sequence"
+type _StopReason = "end_turn" | "max_tokens" | "refusal" | "tool_use" | "stop_sequence"
 type Message = {
     id: string, type: "message", role: "assistant", model: string, content: AnsweredBlock[]
     stop_reason: _StopReason | null, stop_sequence: string | null, usage: _Usage, callsmith?: Report

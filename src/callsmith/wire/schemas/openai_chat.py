@@ -35,7 +35,7 @@ type _Heading = {
     model: string
 }
 type _Logprobs = {content: TokenLogprob[], refusal: string | null} | null
-type _Reason = "stop" | "length" | "tool_calls" | "function_call"
+type _Reason = "stop" | "length" | "content_filter" | "tool_calls" | "function_call"
 type _Function = {name: string, arguments: string}
 type _Message = {
     role: "assistant", content: string | null, refusal: null, reasoning_content?: string, reasoning?: string
@@ -72,7 +72,7 @@ type TextCompletion = {
     choices: {
         index: integer, text: string
         logprobs: {tokens: string[], token_logprobs: number[], top_logprobs: map<number>[], text_offset: integer[]} | null
-        finish_reason: "stop" | "length" | null
+        finish_reason: "stop" | "length" | "content_filter" | null
     }[]
     usage?: Usage
     callsmith?: Report

@@ -1,5 +1,6 @@
 """The dialects in which other servers are asked: where a request goes, its body, and the reader of its answer."""
 
+from codecs import BOM_UTF8
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import cast
@@ -74,6 +75,11 @@ def _write_responses(model: str, request: Request, signed: Signed, quirks: Quirk
 
 def _write_messages(model: str, request: Request, signed: Signed, quirks: Quirks) -> dict[str, Json]:
     body = anthropic.write_request(anthropic.MessagesRequest(model, request, stream=quirks.streams), signed)
+    if quirks.history == "signed":  # where all is as Anthropic has it: it refuses messages without text
+        messages = body["messages"]
+        body["messages"] = [
+            said for said in messages if not isinstance(said["content"], str) or said["content"].strip()
+        ] or messages
     if quirks.history == "signed" and request.thinking and _lacks_signature(body["messages"]):
         body["thinking"] = {"type": "disabled"}  # a round of calls that began with thoughts cannot go on without them
     return body
@@ -156,7 +162,8 @@ class AnswerDecoder:
     def feed(self, data: bytes) -> list[ModelEvent]:
         """The events that are complete with these bytes."""
         if self._is_whole is None and (begun := data.lstrip()):
-            self._is_whole = begun.startswith(b"{")
+            data = begun.removeprefix(BOM_UTF8)
+            self._is_whole = data.lstrip().startswith(b"{")
         if self._is_whole:
             self._rest.append(data)
             self._size += len(data)

@@ -36,9 +36,11 @@ class Quirks:
     """What an API takes. The defaults are those of a server that takes everything its dialect has here.
 
     `tools`: whether it has tools at all. `choices` are the choices of tools that it has. `sampling` are the fields of
-    `Sampling` it takes, `limit` and `repetition` are what it calls the most tokens and the repetition penalty in chat
-    completions. `outputs` are the kinds of structured output it enforces. `switch` is how reasoning is turned on and off in
-    chat completions, `history` where the reasoning of earlier answers goes ("signed": nowhere, unless it is signed).
+    `Sampling` it takes, `most_stops` how many stop strings (0: any number), `blank_stops` says whether one may be white space
+    alone: at those that it is not sent, the text is cut here. `limit` and `repetition` are what it calls the most tokens and the
+    repetition penalty in chat completions. `outputs` are the kinds of structured output it enforces. `switch` is how reasoning is
+    turned on and off in chat completions, `history` where the reasoning of earlier answers goes ("signed": nowhere, unless it is
+    signed).
     `tool_images`: whether results of tools may have images; else a user's message has them. `efforts` are those that it
     takes, `budget` is what it calls the most tokens of reasoning in chat completions, "" if it takes none: the nearest effort
     is asked for then. `thinks_when_forced`: whether it reasons where a call is required.
@@ -55,6 +57,8 @@ class Quirks:
     strict: bool = True
     kinds: tuple[str, ...] = ()
     sampling: tuple[str, ...] = SAMPLING
+    most_stops: int = 0
+    blank_stops: bool = True
     limit: str = "max_tokens"
     repetition: str = "repetition_penalty"
     tool_images: bool = True
@@ -189,10 +193,11 @@ def _show_images(images: Iterable[Image]) -> Message:
 
 
 def _fit_sampling(request: Request, quirks: Quirks) -> tuple[Request, tuple[str, ...]]:
-    requested, free = request.sampling, Sampling()
+    stops = [stop for stop in request.sampling.stop if quirks.blank_stops or stop.strip()] if "stop" in quirks.sampling else []
+    requested, free = replace(request.sampling, stop=tuple(stops[: quirks.most_stops or None])), Sampling()
     unsupported = [name for name in SAMPLING if name not in quirks.sampling and getattr(requested, name) != getattr(free, name)]
     if not unsupported:
-        return request, ()
+        return replace(request, sampling=requested), ()
     if "logprobs" in unsupported:
         raise UsageError("logprobs: this model's API does not give log probabilities", field="logprobs")
     sampling = replace(requested, **{name: getattr(free, name) for name in unsupported})
