@@ -1,6 +1,7 @@
 """The page where somebody goes elsewhere and comes back: by a click, by the browser, while something is on its way."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
@@ -69,6 +70,38 @@ async def test_a_conversation_left_before_its_answer_has_begun_has_it_when_one_c
         await page.get_by_role("link", name="Second.").click()
         await page.wait_for_timeout(1500)
         await expect(page.locator(".bubble")).to_have_text(["Second."])
+
+
+async def test_a_message_that_is_lost_after_one_has_gone_elsewhere_is_there_when_one_comes_back():
+    model = FakeModel(says("One."), says("Two."), says("Three."))
+    async with served(create_app({"m": model})) as url, opened(url) as page:
+        await two_conversations(page)
+
+        async def lose(route: Any) -> None:
+            await asyncio.sleep(1)
+            await route.abort()
+
+        await page.route("**/v1/responses", lose, times=1)
+        await say(page, "Third.")
+        await page.locator(".bubble", has_text="Third.").wait_for()
+        await page.get_by_role("link", name="First.").click()
+        await expect(page.locator(".bubble")).to_have_text(["First."])
+        await page.wait_for_timeout(1500)
+        for _ in range(2):  # and also when the page is loaded anew
+            await page.get_by_role("link", name="Second.").click()
+            await expect(page.locator(".bubble")).to_have_text(["Second.", "Third."])
+            await expect(page.locator("#turns")).to_contain_text("could not be reached")
+            await page.get_by_role("link", name="First.").click()
+            await expect(page.locator(".bubble")).to_have_text(["First."])
+            await page.reload()
+        await page.get_by_role("link", name="Second.").click()
+        await page.get_by_role("button", name="Try again").click()
+        await expect(page.get_by_text("Three.")).to_be_visible()
+        await page.get_by_role("link", name="First.").click()
+        await expect(page.locator(".bubble")).to_have_text(["First."])
+        await page.get_by_role("link", name="Second.").click()
+        await expect(page.locator(".bubble")).to_have_text(["Second.", "Third."])
+        await expect(page.locator("#turns")).not_to_contain_text("could not be reached")
 
 
 async def test_a_message_sent_while_a_conversation_is_being_opened_stays():

@@ -139,6 +139,8 @@ def test_an_unknown_variable_is_an_error_if_it_looks_like_a_setting():
         ('[models.big]\nmodel = "x"\ncall_bias = inf', "models.big.call_bias: expected a number"),
         ('[keys.bob]\nsha256 = "secret"', "keys.bob.sha256: expected the 64"),
         ('[keys.bob]\nmodels = ["*"]', "keys.bob.sha256"),
+        ("[keys.bob]\n", "callsmith.toml: keys.bob is empty"),
+        ("[models.big]\n", "callsmith.toml: models.big is empty"),
         ("[server", "callsmith.toml"),
     ],
 )

@@ -185,6 +185,8 @@ def _line(name: str, value: Json, origins: Mapping[str, str]) -> str:
 
 def _flatten(table: Mapping[str, Json], before: str = "") -> Iterator[tuple[str, Json]]:
     for name, value in table.items():
+        if value == {} and before.rstrip(".") in _TABLES:  # an entry without anything would not be there at all
+            raise UsageError(f"{before}{name} is empty", field=before + name)
         if isinstance(value, dict):
             yield from _flatten(cast("dict[str, Json]", value), f"{before}{name}.")
         else:

@@ -25,7 +25,7 @@ export function setOpen(conversation, answer) {
   const all = openAnswers();
   if (answer) all[conversation] = answer;
   else delete all[conversation];
-  if (!forLong.setItem(OPEN, JSON.stringify(all)) && answer) forLong.setItem(OPEN, JSON.stringify({ [conversation]: { id: answer.id, said: answer.said.slice(0, MOST_REMEMBERED) } })); // a browser does not remember much
+  if (!forLong.setItem(OPEN, JSON.stringify(all)) && answer) forLong.setItem(OPEN, JSON.stringify({ [conversation]: { ...answer, files: [], said: answer.said.slice(0, MOST_REMEMBERED) } })); // a browser does not remember much
 }
 
 export class Chat {
@@ -65,13 +65,14 @@ export class Chat {
     if (mine !== this.generation) return;
     this.#toEnd();
     const left = openAnswers()[id];
-    if (left && (await this.#isStored(left))) {
+    if (left?.id && (await this.#isStored(left))) {
       setOpen(id, null);
       if (mine === this.generation) await this.open(id, item); // perhaps it was stored after its items were asked for
       return;
     }
     if (mine !== this.generation) return;
-    if (left) this.#followLeft(left, mine);
+    if (left?.id) this.#followLeft(left, mine);
+    else if (left) this.#showLost(id, left);
     if (item) this.context.tell(() => this.reveal(item));
   }
 
@@ -155,6 +156,15 @@ export class Chat {
     await this.#follow(turn, events(`/v1/responses/${id}?stream=true`, { signal: this.away.signal }), mine);
   }
 
+  // What was said and, as far as is known, has not reached the server.
+  #showLost(id, { said, files, error }) {
+    if ([...this.views.keys()].at(-1)?.said === said) return setOpen(id, null); // it has
+    const turn = new Turn(said, files);
+    turn.fail(error);
+    this.#show(turn);
+    this.#toEnd();
+  }
+
   async #follow(turn, stream, mine) {
     const { id: conversation, away } = this;
     this.running = turn;
@@ -176,8 +186,9 @@ export class Chat {
           if (!turn.isOpen) break;
         }
       } catch (error) {
-        if (over()) return;
+        if (over() && turn.id) return;
         const isFinal = await this.#isFinal(turn, error);
+        if (!turn.id) setOpen(conversation, { said: turn.said, files: turn.files, error: turn.error });
         if (over()) return;
         if (isFinal) break;
       }
