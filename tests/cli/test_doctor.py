@@ -161,3 +161,10 @@ def test_a_server_that_does_not_answer_fails(callsmith):
 def test_free_memory_can_be_told_here():
     free = memory.free_memory()
     assert free is None or free > 1_000_000
+
+
+@pytest.mark.parametrize("url", ["http://exa mple", "http://[::1", "nonsense"])
+def test_what_is_no_address_is_told(callsmith, url: str):
+    result = callsmith(*SCRIPTED, "--url", url)
+    assert result.code == 1
+    assert f"{url} does not answer as callsmith does: " in result.out

@@ -61,6 +61,27 @@ def test_a_longer_description_costs_more(callsmith, tmp_path: Path, monkeypatch:
 def test_tools_that_are_not_there_are_told(callsmith):
     result = callsmith("tools", "list", "--tools", "no_such_module")
     assert (result.code, result.err) == (2, "error: there is no Python module 'no_such_module' here\n")
+    result = callsmith("tools", "list", "--tools", "no_such_file.py")
+    assert (result.code, result.err) == (2, "error: there is no file 'no_such_file.py' here\n")
+
+
+def test_tools_are_taken_from_a_file(callsmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "of_a_file").mkdir()
+    (tmp_path / "of_a_file" / "beside_it.py").write_text("ANSWER = 42\n", "utf-8")
+    own = (
+        "from callsmith import tool\nfrom beside_it import ANSWER\n\n\n"
+        '@tool\ndef marked() -> int:\n    """Marked."""\n    return ANSWER\n\n\n'
+        'def other() -> int:\n    """Not marked."""\n    return 1\n'
+    )
+    for name in ("filed_tools.py", "json.py"):
+        (tmp_path / "of_a_file" / name).write_text(own, "utf-8")
+    for spec, named in (("filed_tools.py", "marked"), ("filed_tools.py:other", "other")):
+        for folder in ("of_a_file", tmp_path / "of_a_file"):
+            listed = json.loads(callsmith("tools", "list", "--tools", f"{folder}/{spec}", "--json").out)
+            assert [row["name"] for row in listed] == [named]
+    result = callsmith("tools", "list", "--tools", "of_a_file/json.py")
+    assert (result.code, "another module 'json'" in result.err) == (2, True)
 
 
 @pytest.mark.req("R221")

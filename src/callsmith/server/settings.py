@@ -142,7 +142,7 @@ class Llm(EngineOptions):
         "--share-prompt-cache",
         help="Reuse what was computed of a prompt for other keys too. They can then find out what others have sent.",
     )
-    tools: str | None = flag(None, "--tools", help="demo, or module:attribute, or a module with @tool functions.")
+    tools: str | None = flag(None, "--tools", help="demo, module:attribute, or a module or file.py with @tool functions.")
     tool_mode: ToolMode = "standard"
     tools_enabled: bool = True
     tools_default_set: tuple[str, ...] = EVERYTHING

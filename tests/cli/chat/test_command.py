@@ -196,8 +196,9 @@ def test_arguments_are_changed_in_the_users_editor(at_terminal, script, tmp_path
     assert sent(lines) == ['{"to": "Eve", "text": "I am late."']
 
 
-def test_without_the_editor_the_user_is_asked_again(at_terminal, script):
-    lines = at_terminal("--model", script(SEND, "Sent."), "Tell Ada.", typed="e\ny\n", EDITOR="no-such-editor")
+@pytest.mark.parametrize("editor", ["no-such-editor", 'vi "'])
+def test_without_the_editor_the_user_is_asked_again(at_terminal, script, editor: str):
+    lines = at_terminal("--model", script(SEND, "Sent."), "Tell Ada.", typed="e\ny\n", EDITOR=editor)
     assert any("The editor cannot be used: " in line for line in lines)
     assert sent(lines) == ['{"to": "Ada", "text": "I am late."']
 

@@ -2,6 +2,7 @@
 
 demo                 the demonstration tools
 mytools              every function in mytools that is marked with @tool
+tools/mytools.py     the same, of a file
 mytools:toolset      a toolset, a function, or a list of functions
 """
 
@@ -24,8 +25,8 @@ def load_toolset(spec: str) -> Toolset:
         from callsmith.cli.inputs import demo_tools as demo
 
         return Functions(*demo.TOOLS)
-    name, _, attribute = spec.partition(":")
-    module = _module(name)
+    name, _, attribute = spec.partition(":") if not spec.endswith(".py") else (spec, "", "")
+    module = _of_file(Path(name)) if name.endswith(".py") else _module(name, Path.cwd())
     if not attribute:
         return _of_module(module)
     if not hasattr(module, attribute):
@@ -34,8 +35,18 @@ def load_toolset(spec: str) -> Toolset:
     return _of_value(spec, getattr(module, attribute))
 
 
-def _module(name: str) -> ModuleType:
-    here = str(Path.cwd())
+def _of_file(path: Path) -> ModuleType:
+    """The module that a file is, which finds what is beside it."""
+    if not path.is_file():
+        raise UsageError(f"there is no file {str(path)!r} here", field="tools")
+    module = _module(path.stem, path.parent.absolute())
+    if not (module.__file__ and path.samefile(module.__file__)):
+        raise UsageError(f"{str(path)!r} cannot be imported: there is another module {path.stem!r}. Rename it.", field="tools")
+    return module
+
+
+def _module(name: str, folder: Path) -> ModuleType:
+    here = str(folder)
     if here not in sys.path:  # a module beside the user, as `python -m` would find it
         sys.path.insert(0, here)
     try:

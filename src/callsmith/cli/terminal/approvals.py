@@ -177,7 +177,11 @@ def _open_editor(editor: str, text: str) -> str:
     with TemporaryDirectory() as folder:
         path = Path(folder) / "arguments.json"
         path.write_text(text, "utf-8")
-        if status := subprocess.run([*shlex.split(editor), str(path)], check=False).returncode:
+        try:
+            command = shlex.split(editor)
+        except ValueError as error:
+            raise OSError(f"{editor!r} cannot be read: {error}") from error
+        if status := subprocess.run([*command, str(path)], check=False).returncode:
             raise OSError(f"{editor} ended with exit code {status}")  # as after :cq in vi: nothing was agreed to
         return path.read_text("utf-8")
 
