@@ -1,14 +1,19 @@
 """Offering capabilities and withdrawing them in odd moments: more often than once, while they are called, and where one fails."""
 
 from collections.abc import AsyncGenerator, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.offer import offer
 from callsmith.bus.port import Offer
+from callsmith.capabilities.corpus import Corpora
+from callsmith.capabilities.llm import LlmService
 from callsmith.core.errors import UsageError
+from callsmith.tools.functions import Functions
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from tests.bus.contract import BODY, QUERY, answer, code_of
@@ -75,3 +80,23 @@ async def test_what_is_more_than_a_node_may_offer_is_not_offered_and_leaves_the_
     assert names(bus) == ["experimental.one", "rag.query"]
     withdraw()
     bus.register(Descriptor("experimental.two"), answer)
+
+
+async def test_what_is_offered_together_is_offered_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    def one() -> None:
+        """One."""
+
+    def two() -> None:
+        """Two."""
+
+    bus = CapabilityBus()
+    for taken in ("experimental.tools.two", "rag.list_corpora", "llm.tools.call"):
+        bus.register(Descriptor(taken), answer)
+    before = names(bus)
+    with pytest.raises(UsageError, match="already"):
+        await offer(bus, Functions(one, two))
+    with pytest.raises(UsageError, match="already"):
+        Corpora(tmp_path / "corpora.db").register(bus)
+    with pytest.raises(UsageError, match="already"):
+        LlmService(bus, {}).register()
+    assert names(bus) == before

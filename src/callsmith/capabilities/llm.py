@@ -96,11 +96,11 @@ class LlmService:
             timeout_seconds=CHAT_SECONDS,
             max_concurrent=self.max_concurrent,
         )
-        withdrawals = ExitStack()
-        for version in VERSIONS:
-            withdrawals.callback(self.bus.register(replace(chat, version=version), self.handle_chat, _has_model))
-        withdrawals.callback(self.bus.register(tools_call, self.handle_tools_call))
-        return withdrawals.close
+        with ExitStack() as withdrawals:  # all of them, or none
+            for version in VERSIONS:
+                withdrawals.callback(self.bus.register(replace(chat, version=version), self.handle_chat, _has_model))
+            withdrawals.callback(self.bus.register(tools_call, self.handle_tools_call))
+            return withdrawals.pop_all().close
 
     async def handle_tools_call(self, call: CapabilityCall) -> Answer:
         """Call the target capability with the target body, on the caller's authority; the answer is the target's."""
