@@ -141,8 +141,8 @@ class LlmService:
 async def _with_signs_of_life(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
     """The frames, with one of progress between them whenever there was none for long: a guard may withhold what a model says."""
     coming: asyncio.Future[Frame | None] | None = None
-    try:
-        async with closing(frames):
+    async with closing(frames):
+        try:
             while True:
                 coming = coming or asyncio.ensure_future(anext(frames, None))  # pyright: ignore[reportArgumentType]
                 await asyncio.wait((coming,), timeout=SIGN_OF_LIFE_SECONDS)
@@ -153,9 +153,10 @@ async def _with_signs_of_life(frames: AsyncIterator[Frame]) -> AsyncIterator[Fra
                 if frame is None:
                     return
                 yield frame
-    finally:
-        if coming is not None:
-            coming.cancel()
+        finally:
+            if coming is not None:  # what is still at work cannot be closed, and has a place until it has ended
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
 
 
 def _has_model(offered: Mapping[str, Json], requested: Mapping[str, Json]) -> bool:
