@@ -27,7 +27,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, MissingExtra, UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, canonical, signed_bytes, write_envelope
-from callsmith.wire.capability.errors import BusError, read_error
+from callsmith.wire.capability.errors import BusError, as_bus_error, read_error
 from callsmith.wire.capability.frames import Frame, encode_json, read_frame
 from callsmith.wire.capability.requests import PATH, SUBPROTOCOL, write_call
 from callsmith.wire.sse import FrameReader
@@ -328,9 +328,17 @@ class _SocketCall:
             await self._frames.put(BusError("partition", f"the answer broke off: {type(error).__name__}", sent=True))
 
     async def _pass_on(self) -> None:
-        """Send what the caller has for the handler. That the connection has broken off, the reader finds out as well."""
-        while (message := await self._receive()) is not None:
-            await self._send(dict(message))
+        """Send what the caller has for the handler, and that there is no more. A failure at that ends the call, or the
+        handler would wait in vain. That the connection has broken off, the reader finds out as well."""
+        try:
+            while (message := await self._receive()) is not None:
+                await self._send(dict(message))
+            await self._send({"type": "end"})
+        except Exception as error:  # other people's code: whatever it raises is an error of the wire
+            failure = as_bus_error(error)
+            if failure.code != "partition":
+                _log.error("a call was given nothing more, since its caller has failed", exc_info=error)
+                await self._frames.put(failure)
 
     async def _send(self, message: dict[str, Json]) -> None:
         try:
