@@ -97,6 +97,7 @@ class NatsTransport:
         self._published: deque[int] = deque(maxlen=64)  # the latest revisions
         self._has_twin = False
         self._announcing = asyncio.Lock()
+        self._leaving = asyncio.Lock()
         self._last_announcement = 0.0
         self._last_question = 0.0
         self._is_answering = False
@@ -109,16 +110,24 @@ class NatsTransport:
 
     async def start(self, receiver: Receiver) -> None:
         await self._connection.open()
-        subjects, connection = self._subjects, self._connection
-        serving = self._serving = Serving(
-            connection,
-            subjects,
+        self._serving = Serving(
+            self._connection,
+            self._subjects,
             self._neighbours,
             self._node,
             self._authenticate,
             receiver,
             self._most_calls,
         )
+        try:
+            await self._join(self._serving)
+        except BaseException:  # also a cancellation: this node has left again on every way out
+            await self.close()
+            raise
+
+    async def _join(self, serving: Serving) -> None:
+        """Listen to the others, and let them know of this node."""
+        subjects, connection = self._subjects, self._connection
         await self._calls.open()
         await connection.subscribe(subjects.offers, self._take_offers)
         await connection.subscribe(subjects.beats, self._take_beat)
@@ -133,21 +142,24 @@ class NatsTransport:
         self._beating = asyncio.get_running_loop().create_task(self._beat())
         await asyncio.sleep(DISCOVERY_SECONDS)
         if self._has_twin:
-            await self.close()
             raise UsageError(
                 "another process of this identity is on the bus already: give one of them an identity of its own (--bus-identity)"
             )
 
     async def close(self) -> None:
         """Offer nothing more, let the calls that run here end, and leave."""
-        if self._serving is None:
-            return
+        async with self._leaving:
+            if self._serving is not None:
+                await self._leave(self._serving)
+                self._serving = None
+
+    async def _leave(self, serving: Serving) -> None:
         self._descriptors = ()
         self._revision += 1
         self._calls_only |= self._has_twin  # the other one goes on
         with suppress(BusError):  # without a connection, the others notice by themselves
             await self._announce_now()
-        await self._serving.close(DRAIN_SECONDS)
+        await serving.close(DRAIN_SECONDS)
         self._calls.fail(Disconnected("this node has left the bus", sent=True))
         with suppress(BusError):
             self._publish_announcement(is_gone=True)
@@ -155,7 +167,6 @@ class NatsTransport:
             if task is not None:
                 task.cancel()
         await self._connection.close()
-        self._serving = None
 
     def announce(self, descriptors: Sequence[Descriptor]) -> None:
         check_size(descriptors)

@@ -1,0 +1,74 @@
+"""Nodes that come and go in odd ways: starts that are broken off, closings at once."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+
+from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.nats.connection import NatsConnection
+from callsmith.bus.opening import open_bus
+from callsmith.bus.port import CapabilityCall
+from callsmith.wire.capability.errors import BusError
+from tests.bus.contract import BODY, QUERY, answer
+from tests.nats_server import NatsServer
+from tests.waiting import until
+
+pytestmark = pytest.mark.nats
+
+
+@pytest.fixture
+async def caller(server: NatsServer) -> AsyncIterator[CapabilityBus]:
+    async with open_bus(server.url, trust_unsigned="member") as bus:
+        yield bus
+
+
+async def test_a_start_that_is_cancelled_leaves_nothing_behind(server: NatsServer, caller: CapabilityBus) -> None:
+    bus = open_bus(server.url, trust_unsigned="member")
+    bus.register(QUERY, answer)
+    starting = asyncio.create_task(bus.start())
+    await until(lambda: caller.offers("rag.query"))
+    starting.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await starting
+    await until(lambda: not caller.offers("rag.query"), 2)
+
+
+async def test_a_start_that_fails_half_way_and_is_tried_again_answers_each_call_once(
+    server: NatsServer, caller: CapabilityBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls = list[CapabilityCall]()
+
+    async def take(call: CapabilityCall) -> dict[str, Any]:
+        calls.append(call)
+        return await answer(call)
+
+    publish, sent = NatsConnection.publish, list[str]()
+
+    def lost(self: NatsConnection, subject: str, *message: Any, **options: Any) -> None:
+        sent.append(subject)
+        if len(sent) > 1:
+            raise BusError("partition", "the connection is lost")
+        publish(self, subject, *message, **options)
+
+    bus = open_bus(server.url, trust_unsigned="member")
+    bus.register(QUERY, take)
+    with monkeypatch.context() as broken:
+        broken.setattr(NatsConnection, "publish", lost)
+        with pytest.raises(BusError, match="lost"):
+            await bus.start()
+    async with bus:
+        await until(lambda: caller.offers("rag.query"))
+        assert await caller.call("rag.query", (1, 0), BODY)
+        await asyncio.sleep(0.2)
+    assert len(calls) == 1
+
+
+async def test_a_bus_may_be_closed_by_several_at_once(server: NatsServer, caller: CapabilityBus) -> None:
+    bus = open_bus(server.url, trust_unsigned="member")
+    await bus.start()
+    bus.register(QUERY, answer)
+    await asyncio.gather(*(bus.close() for _ in range(3)))
+    await bus.close()
+    await until(lambda: not caller.offers("rag.query"), 2)
