@@ -335,9 +335,9 @@ class _SocketCall:
                 await self._send(dict(message))
             await self._send({"type": "end"})
         except Exception as error:  # other people's code: whatever it raises is an error of the wire
-            failure = as_bus_error(error)
-            if failure.code != "partition":
-                _log.error("a call was given nothing more, since its caller has failed", exc_info=error)
+            if not isinstance(error, CallsmithError):
+                _log.error("what a call was to be given could not be had", exc_info=error)
+            if (failure := as_bus_error(error)).code != "partition":
                 await self._frames.put(failure)
 
     async def _send(self, message: dict[str, Json]) -> None:

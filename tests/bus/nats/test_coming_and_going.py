@@ -1,17 +1,20 @@
-"""Nodes that come and go in odd ways: starts that are broken off, closings at once."""
+"""Nodes that come and go in odd ways: starts that are broken off, closings at once; and what is too long for the server."""
 
 import asyncio
 from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
 from typing import Any
 
 import pytest
 
 from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.nats.connection import NatsConnection
 from callsmith.bus.opening import open_bus
 from callsmith.bus.port import CapabilityCall
 from callsmith.wire.capability.errors import BusError
-from tests.bus.contract import BODY, QUERY, answer
+from callsmith.wire.capability.frames import Frame
+from tests.bus.contract import BODY, COUNT, QUERY, answer
 from tests.nats_server import NatsServer
 from tests.waiting import until
 
@@ -72,3 +75,34 @@ async def test_a_bus_may_be_closed_by_several_at_once(server: NatsServer, caller
     await asyncio.gather(*(bus.close() for _ in range(3)))
     await bus.close()
     await until(lambda: not caller.offers("rag.query"), 2)
+
+
+async def test_what_a_caller_sends_and_the_server_does_not_take_ends_that_call_alone(
+    server: NatsServer, caller: CapabilityBus
+) -> None:
+    async def ask(call: CapabilityCall) -> AsyncIterator[Frame]:
+        yield Frame("question")
+        yield Frame("done", {"said": bool(await call.receive())})
+
+    async def wait(call: CapabilityCall) -> dict[str, Any]:
+        await asyncio.sleep(0.5)
+        return {"output": {}}
+
+    messages = iter([{"text": "x" * 2_000_000}])
+
+    async def too_long() -> dict[str, Any] | None:
+        return next(messages, None)
+
+    async def broken() -> dict[str, Any]:
+        raise ConnectionError
+
+    async with open_bus(server.url, trust_unsigned="member") as bus, AsyncExitStack() as stack:
+        stack.callback(bus.register(COUNT, ask))
+        stack.callback(bus.register(Descriptor("experimental.wait"), wait))
+        await until(lambda: caller.offers("experimental.wait"))
+        waiting = asyncio.create_task(caller.call("experimental.wait", (1, 0), {}))
+        for receive, code in ((too_long, "bad_request"), (broken, "internal_error")):
+            async with asyncio.timeout(5):
+                frames = [frame async for frame in caller.stream("rag.query", (1, 0), {"input": {}}, receive=receive)]
+            assert (frames[-1].event, frames[-1].data["error"]) == ("error", code)
+        assert await waiting == {"output": {}}
