@@ -1,8 +1,11 @@
-"""Nodes that come and go in odd ways: starts that are broken off, closings at once; and what is too long for the server."""
+"""Nodes that come and go in odd ways: starts that are broken off, closings at once, clocks that are set; and what is too long for the
+server."""
 
 import asyncio
+import time
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -106,3 +109,22 @@ async def test_what_a_caller_sends_and_the_server_does_not_take_ends_that_call_a
                 frames = [frame async for frame in caller.stream("rag.query", (1, 0), {"input": {}}, receive=receive)]
             assert (frames[-1].event, frames[-1].data["error"]) == ("error", code)
         assert await waiting == {"output": {}}
+
+
+@pytest.mark.parametrize("known", [True, False], ids=["of a node that is heard", "of one that only calls"])
+async def test_calls_in_time_are_answered_by_a_node_whose_clock_was_set_forward(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch, known: bool
+) -> None:
+    now = time.time
+    async with (
+        open_bus(server.url, trust_unsigned="member") as bus,
+        open_bus(server.url, trust_unsigned="member", calls_only=not known) as calling,
+    ):
+        bus.register(QUERY, answer)
+        await until(lambda: calling.offers("rag.query"))
+        monkeypatch.setattr("callsmith.bus.nats.neighbours.time", SimpleNamespace(time=lambda: now() + 3600))
+        if known:
+            assert await calling.call("rag.query", (1, 0), BODY)
+        else:  # nobody knows its clock
+            with pytest.raises(BusError, match="after its deadline"):
+                await calling.call("rag.query", (1, 0), BODY)

@@ -253,7 +253,7 @@ class NatsTransport:
             self._has_twin |= announcement.revision not in self._published and not announcement.is_gone
             return
         if not announcement.is_gone:
-            self._neighbours.add_announcement(announcement, asyncio.get_running_loop().time(), time.time())
+            self._neighbours.add_announcement(announcement, asyncio.get_running_loop().time())
         elif (known := self._neighbours.get(node_digest(node))) and announcement.at > known.latest:  # else it is a replay
             self._leave_alone([node], "has left")
 
@@ -268,7 +268,7 @@ class NatsTransport:
         known = self._neighbours.get(digest)
         revision, at = map(float, message.data.split())
         if known is not None and is_from(known.node, message, "beat"):
-            known.hear(at, asyncio.get_running_loop().time(), time.time())
+            known.hear(at, asyncio.get_running_loop().time())
             if known.revision >= revision:
                 return
         now = time.monotonic()
