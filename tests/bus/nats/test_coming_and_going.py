@@ -1,5 +1,4 @@
-"""Nodes that come and go in odd ways: starts that are broken off, closings at once, clocks that are set; and what is too long for the
-server."""
+"""Nodes that come and go in odd ways: starts that are broken off, closings at once, clocks that are set, messages too long."""
 
 import asyncio
 import time
