@@ -306,8 +306,10 @@ class _SocketCall:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._socket.close()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:  # whoever reads may be cancelled once more meanwhile
+                await self._socket.close()
 
     async def _read(self) -> None:
         """Read the frames, and acknowledge them."""

@@ -170,6 +170,18 @@ async def test_a_stream_that_nobody_reads_any_more_is_cancelled(by: str) -> None
         assert scripted.cancelled == 1
 
 
+async def test_a_reader_that_is_cancelled_more_than_once_leaves_no_call_behind(places: Places) -> None:
+    reading = asyncio.create_task(frames_of(places.remote, {"input": {"tokens": 2, "sleep": 60}}))
+    await until(lambda: places.scripted.running == 1)
+    await asyncio.sleep(0.1)
+    for _ in range(5):
+        reading.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    await until(lambda: places.scripted.running == 0, 5)
+
+
 async def test_a_call_that_is_cancelled_here_is_cancelled_there(places: Places) -> None:
     calling = asyncio.create_task(places.remote.call("rag.query", (1, 0), {"input": {"query": "x", "sleep": 30}}))
     await until(lambda: places.scripted.running)
