@@ -127,3 +127,13 @@ async def test_calls_in_time_are_answered_by_a_node_whose_clock_was_set_forward(
         else:  # nobody knows its clock
             with pytest.raises(BusError, match="after its deadline"):
                 await calling.call("rag.query", (1, 0), BODY)
+
+
+async def test_a_node_that_cannot_say_what_it_offers_since_the_server_takes_less_says_so(
+    server: NatsServer, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with open_bus(server.url) as bus:
+        transport: Any = bus._transport  # pyright: ignore[reportPrivateUsage]
+        monkeypatch.setattr(transport._connection, "most_bytes", 4096)
+        bus.register(Descriptor("experimental.long", description="x" * 5000), answer)
+        await until(lambda: "the NATS server takes 4096" in caplog.text, 5)

@@ -11,6 +11,7 @@ permissions to nodes alone, and connect by TLS.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
@@ -47,6 +48,8 @@ from callsmith.core.errors import UsageError
 from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
+
+_log = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 0.25  # at the start, in which the others say what they offer
 DRAIN_SECONDS = 5.0  # at the end, for calls that still run
@@ -306,8 +309,12 @@ class NatsTransport:
         """Do something that need not be waited for."""
 
         async def run() -> None:
-            with suppress(BusError):  # when the connection is back, everything is announced anew
+            try:
                 await work()
+            except Disconnected:
+                pass  # when the connection is back, everything is announced anew
+            except BusError as error:
+                _log.error("the other nodes do not know what this one offers: %s", error)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)
