@@ -1,6 +1,8 @@
 """llm.chat and llm.tools.call as capabilities: versions, choices, tools of the caller and of the node, one end."""
 
 import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
 from types import SimpleNamespace
 from typing import Any
 
@@ -12,7 +14,7 @@ from callsmith.bus.port import CapabilityCall
 from callsmith.capabilities.llm import LlmService, _WithIds
 from callsmith.core.capability.authority import Authority
 from callsmith.core.capability.execution import Execution
-from callsmith.core.events import CallReady, CallStarted, Stopped, Text
+from callsmith.core.events import CallReady, CallStarted, ModelEvent, Stopped, Text
 from callsmith.core.values import Call, Request
 from callsmith.tools.functions import Functions
 from callsmith.wire.capability.errors import BusError
@@ -259,6 +261,50 @@ async def test_cancelling_a_chat_stops_the_model() -> None:
     async with asyncio.timeout(1):
         await stream.aclose()
     assert bus.trace.recent()[-1].result == "cancelled"
+
+
+class SlowToEnd:
+    """A model that says one word, and takes a moment to end when it is cancelled."""
+
+    def __init__(self) -> None:
+        self.log = list[str]()
+
+    async def stream(self, request: Request) -> AsyncIterator[ModelEvent]:
+        try:
+            yield Text("Well")
+            await asyncio.sleep(60)
+        finally:
+            await asyncio.sleep(0.02)
+            self.log.append("the model has ended")
+
+    @asynccontextmanager
+    async def admission(self, call: CapabilityCall) -> AsyncGenerator[None, None]:
+        try:
+            yield
+        finally:
+            self.log.append("its place is free")
+
+
+@pytest.mark.parametrize("by", ["its reader", "its deadline"])
+async def test_a_chat_that_is_cut_off_keeps_its_place_until_the_model_has_ended_and_is_recorded_as_cancelled(by: str) -> None:
+    model, outcomes = SlowToEnd(), list[str]()
+
+    async def audit(execution: Execution) -> None:
+        outcomes.append(execution.outcome)
+
+    bus = CapabilityBus()
+    bus.audit = audit
+    LlmService(bus, {"m": model}, admission=model.admission).register()
+    if by == "its reader":
+        stream = bus.stream("llm.chat", (2, 0), chat())
+        await anext(stream)
+        await stream.aclose()
+    else:
+        with pytest.raises(BusError) as failed:
+            await bus.call("llm.chat", (2, 0), chat(), timeout=0.05)
+        assert failed.value.code == "timeout"
+    assert model.log == ["the model has ended", "its place is free"]
+    assert outcomes == ["", "cancelled"]
 
 
 # --- llm.tools.call -----------------------------------------------------------------------------------------------------------

@@ -34,7 +34,7 @@ from callsmith.bus.trace import BusTrace, Observer
 from callsmith.core.capability.authority import Authority, is_trusted
 from callsmith.core.capability.execution import Audit
 from callsmith.core.closing import closing
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import CallsmithError, UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, Version, check_name
 from callsmith.wire.capability.errors import BusError, as_bus_error
@@ -101,16 +101,21 @@ class CapabilityBus:
         key = descriptor.name, descriptor.version
         if key in self._providers:
             raise UsageError(f"{descriptor.reference} is offered by this node already")
-        self._providers[key] = LocalProvider(descriptor, handler, lambda: self.audit)
+        provider = self._providers[key] = LocalProvider(descriptor, handler, lambda: self.audit)
         if fits is not None:
             self._tests[descriptor.reference] = fits
-        self._announce()
 
         def withdraw() -> None:
-            self._providers.pop(key, None)
-            self._tests.pop(descriptor.reference, None)
-            self._announce()
+            if self._providers.get(key) is provider:  # else it was withdrawn before, and what is offered now is somebody else's
+                del self._providers[key]
+                self._tests.pop(descriptor.reference, None)
+                self._announce()
 
+        try:
+            self._announce()
+        except CallsmithError:  # it is more than a node may offer
+            withdraw()
+            raise
         return withdraw
 
     def _announce(self) -> None:
@@ -264,9 +269,12 @@ class CapabilityBus:
 
     def begin(self, call: CapabilityCall, offer: Offer, *, may_share: bool) -> tuple[Health, LocalProvider | RemoteProvider]:
         """Who answers for an offer, which counts as busy with the call until `record_end`."""
-        health = self._router.begin(offer)
         if self._transport is None or offer.is_local:
-            return health, self._providers[offer.descriptor.name, offer.descriptor.version]
+            provider = self._providers.get((offer.descriptor.name, offer.descriptor.version))
+            if provider is None:  # while another one was tried
+                raise BusError("not_found", f"{offer.descriptor.reference} was withdrawn meanwhile")
+            return self._router.begin(offer), provider
+        health = self._router.begin(offer)
         may_share = may_share and not call.session_id and not call.authority.token  # else one node is meant, and no other
         share = may_share and self._router.may_share(offer, self.offers(call.capability))
         return health, RemoteProvider(self._transport, offer, share=share)
@@ -294,7 +302,7 @@ class _ProviderAttempt:
 
     def __init__(self, bus: CapabilityBus, call: CapabilityCall, offer: Offer, *, may_share: bool = False) -> None:
         self._bus, self._call, self.offer, self._may_share = bus, call, offer, may_share
-        self.node = ""  # who has answered, afterwards; empty if nobody knows
+        self.node = offer.node  # who is asked; afterwards, who has answered: empty if nobody knows
 
     def __enter__(self) -> LocalProvider | RemoteProvider:
         self._began = asyncio.get_running_loop().time()

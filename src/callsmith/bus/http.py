@@ -27,7 +27,7 @@ from callsmith.core.closing import closing
 from callsmith.core.errors import CallsmithError, MissingExtra, UsageError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import Envelope, canonical, signed_bytes, write_envelope
-from callsmith.wire.capability.errors import BusError, read_error
+from callsmith.wire.capability.errors import BusError, as_bus_error, read_error
 from callsmith.wire.capability.frames import Frame, encode_json, read_frame
 from callsmith.wire.capability.requests import PATH, SUBPROTOCOL, write_call
 from callsmith.wire.sse import FrameReader
@@ -306,8 +306,10 @@ class _SocketCall:
         finally:
             for task in tasks:
                 task.cancel()
-            await asyncio.gather(*tasks, return_exceptions=True)
-            await self._socket.close()
+            try:
+                await asyncio.gather(*tasks, return_exceptions=True)
+            finally:  # whoever reads may be cancelled once more meanwhile
+                await self._socket.close()
 
     async def _read(self) -> None:
         """Read the frames, and acknowledge them."""
@@ -328,9 +330,17 @@ class _SocketCall:
             await self._frames.put(BusError("partition", f"the answer broke off: {type(error).__name__}", sent=True))
 
     async def _pass_on(self) -> None:
-        """Send what the caller has for the handler. That the connection has broken off, the reader finds out as well."""
-        while (message := await self._receive()) is not None:
-            await self._send(dict(message))
+        """Send what the caller has for the handler, and that there is no more. A failure at that ends the call, or the
+        handler would wait in vain. That the connection has broken off, the reader finds out as well."""
+        try:
+            while (message := await self._receive()) is not None:
+                await self._send(dict(message))
+            await self._send({"type": "end"})
+        except Exception as error:  # other people's code: whatever it raises is an error of the wire
+            if not isinstance(error, CallsmithError):
+                _log.error("what a call was to be given could not be had", exc_info=error)
+            if (failure := as_bus_error(error)).code != "partition":
+                await self._frames.put(failure)
 
     async def _send(self, message: dict[str, Json]) -> None:
         try:

@@ -77,9 +77,10 @@ class LocalProvider:
         try:
             while True:
                 # Between two frames there is as much time as for a whole answer, as long as the deadline allows it.
-                until = loop.time() + self.descriptor.timeout_seconds
+                now = loop.time()
+                until = now + self.descriptor.timeout_seconds
                 burst = await queue.next_burst(until if call.deadline is None else min(until, call.deadline))
-                if not burst:
+                if not burst or (call.deadline is not None and now >= call.deadline and not writing.done()):
                     raise BusError("timeout", f"{self.descriptor.name} gave no sign of life in time", sent=True)
                 for frames in screen_frames(burst, self._check_frame):
                     yield frames
@@ -88,8 +89,10 @@ class LocalProvider:
         except (Exception, SystemExit) as error:  # as above
             raise self._failure(error) from error
         finally:
-            await _stop(writing)
-            self._in_flight -= 1
+            try:
+                await _stop(writing)
+            finally:  # whoever reads may be cancelled once more meanwhile
+                self._in_flight -= 1
 
     def _admit(self, call: CapabilityCall) -> None:
         """Take a place; the caller gives it back."""
@@ -120,7 +123,7 @@ class LocalProvider:
                 frame.raise_error()
                 if frame.event == "done":
                     return frame.data if "output" in frame.data else {"output": dict(frame.data), "meta": {}}
-        raise BusError("internal_error", f"{self.descriptor.name} ended without its last frame")
+        raise self._lost()
 
     async def _write_frames(self, call: CapabilityCall, queue: FrameQueue) -> None:
         answering = self._handler(call)
@@ -147,9 +150,11 @@ class LocalProvider:
         try:
             return await self._begin(call, self._answer)
         except asyncio.CancelledError:
-            if not is_late or task.uncancel() > 0:  # somebody else wants it to end too
+            if is_late and task.uncancel() == 0:
+                raise self._timeout() from None
+            if task.cancelling():  # somebody else wants it to end too
                 raise
-            raise self._timeout() from None
+            raise self._lost() from None
         finally:
             self._deadlines.remove(cancel)
 
@@ -163,18 +168,22 @@ class LocalProvider:
             await ended
         finally:
             self._deadlines.remove(expire)
-            if not task.done():
+            is_late = not task.done()
+            if is_late:
                 await _stop(task)
         if task.done() and not task.cancelled():
             return task.result()
-        raise self._timeout()
+        raise self._timeout() if is_late else self._lost()
+
+    def _lost(self) -> BusError:
+        """Of a handler that has ended without an answer: of itself, or since something that it waited for was cancelled."""
+        return BusError("internal_error", f"{self.descriptor.name} ended without its last frame", sent=True)
 
     def _timeout(self) -> BusError:
         return BusError("timeout", f"{self.descriptor.name} gave no answer in time", sent=True)
 
     def _end(self, queue: FrameQueue, writing: "asyncio.Task[None]") -> None:
-        lost = BusError("internal_error", f"{self.descriptor.name} ended without its last frame", sent=True)
-        queue.fail(asyncio.CancelledError() if writing.cancelled() else writing.exception() or lost)
+        queue.fail((None if writing.cancelled() else writing.exception()) or self._lost())
 
     def _check_frame(self, frame: Frame) -> None:
         self.descriptor.check_frame(frame)

@@ -29,17 +29,17 @@ async def offer(
     """Offer every tool of a toolset as a capability. Calling what is returned withdraws them all.
 
     `trust` is how far callers must be trusted, `most` how many calls of a tool may run at a time. A tool that has to be confirmed
-    is not run: whoever calls it asks the person.
+    is not run: whoever calls it asks the person. If one of them cannot be offered, none is.
     """
-    withdrawals = ExitStack()
     names: set[str] = set()
-    for tool in await toolset.tools():
-        descriptor = describe_tool(tool, prefix, trust, most)
-        if descriptor.name in names:
-            raise UsageError(f"two tools would be offered as {descriptor.name}: rename one of them")
-        names.add(descriptor.name)
-        withdrawals.callback(bus.register(descriptor, tool_handler(toolset, tool)))
-    return withdrawals.close
+    with ExitStack() as withdrawals:
+        for tool in await toolset.tools():
+            descriptor = describe_tool(tool, prefix, trust, most)
+            if descriptor.name in names:
+                raise UsageError(f"two tools would be offered as {descriptor.name}: rename one of them")
+            names.add(descriptor.name)
+            withdrawals.callback(bus.register(descriptor, tool_handler(toolset, tool)))
+        return withdrawals.pop_all().close
 
 
 def describe_tool(tool: Tool, prefix: str, trust: Trust = "member", most: int = 16) -> Descriptor:

@@ -179,10 +179,10 @@ class Corpora:
             description="List the corpora that can be searched",
             idempotent=True,
         )
-        withdrawals = ExitStack()
-        withdrawals.callback(bus.register(query, self._answer_query))
-        withdrawals.callback(bus.register(listing, self._answer_list))
-        return withdrawals.close
+        with ExitStack() as withdrawals:  # both of them, or none
+            withdrawals.callback(bus.register(query, self._answer_query))
+            withdrawals.callback(bus.register(listing, self._answer_list))
+            return withdrawals.pop_all().close
 
     async def _answer_query(self, call: CapabilityCall) -> Answer:
         arguments: Mapping[str, Json] = call.input

@@ -96,11 +96,11 @@ class LlmService:
             timeout_seconds=CHAT_SECONDS,
             max_concurrent=self.max_concurrent,
         )
-        withdrawals = ExitStack()
-        for version in VERSIONS:
-            withdrawals.callback(self.bus.register(replace(chat, version=version), self.handle_chat, _has_model))
-        withdrawals.callback(self.bus.register(tools_call, self.handle_tools_call))
-        return withdrawals.close
+        with ExitStack() as withdrawals:  # all of them, or none
+            for version in VERSIONS:
+                withdrawals.callback(self.bus.register(replace(chat, version=version), self.handle_chat, _has_model))
+            withdrawals.callback(self.bus.register(tools_call, self.handle_tools_call))
+            return withdrawals.pop_all().close
 
     async def handle_tools_call(self, call: CapabilityCall) -> Answer:
         """Call the target capability with the target body, on the caller's authority; the answer is the target's."""
@@ -141,8 +141,8 @@ class LlmService:
 async def _with_signs_of_life(frames: AsyncIterator[Frame]) -> AsyncIterator[Frame]:
     """The frames, with one of progress between them whenever there was none for long: a guard may withhold what a model says."""
     coming: asyncio.Future[Frame | None] | None = None
-    try:
-        async with closing(frames):
+    async with closing(frames):
+        try:
             while True:
                 coming = coming or asyncio.ensure_future(anext(frames, None))  # pyright: ignore[reportArgumentType]
                 await asyncio.wait((coming,), timeout=SIGN_OF_LIFE_SECONDS)
@@ -153,9 +153,10 @@ async def _with_signs_of_life(frames: AsyncIterator[Frame]) -> AsyncIterator[Fra
                 if frame is None:
                     return
                 yield frame
-    finally:
-        if coming is not None:
-            coming.cancel()
+        finally:
+            if coming is not None:  # what is still at work cannot be closed, and has a place until it has ended
+                coming.cancel()
+                await asyncio.gather(coming, return_exceptions=True)
 
 
 def _has_model(offered: Mapping[str, Json], requested: Mapping[str, Json]) -> bool:

@@ -17,6 +17,7 @@ from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.http import HttpTransport
 from callsmith.bus.opening import open_bus
 from callsmith.bus.port import CapabilityCall
+from callsmith.capabilities.executor import ToolExecutor
 from callsmith.core.capability.authority import Authority
 from callsmith.core.errors import UsageError
 from callsmith.server.app import create_app
@@ -25,6 +26,7 @@ from callsmith.server.parts.bus.part import BusPart
 from callsmith.server.settings import Key, Settings
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
+from tests.capabilities.chatting import called, chat, chat_bus
 from tests.fakes import FakeModel
 from tests.server.asking import says
 from tests.server.routes.bus.calling import BODY, Scripted, scripted_bus
@@ -119,6 +121,32 @@ async def test_results_of_tools_reach_the_handler_over_a_socket(places: Places) 
     assert frames[-2].data == {"text": "It is 12:00."}
 
 
+@pytest.mark.parametrize("by", ["socket", "events"])
+async def test_a_chat_whose_caller_has_nothing_to_send_ends_with_its_calls(by: str) -> None:
+    async def search(query: str) -> str:
+        """Search."""
+        return f"{query}: 12 chairs"
+
+    bus, _ = chat_bus(called(("search", {"query": "hall"})), "There are 12.")
+    async with reached(bus, websockets=32 if by == "socket" else 0) as remote, asyncio.timeout(20):
+        message = await ToolExecutor(remote, [search]).run_chat_with_tools(chat("How many chairs?"))
+    assert message["content"] == "There are 12."
+
+
+async def test_a_caller_who_fails_at_what_it_sends_ends_the_call(places: Places) -> None:
+    async def broken() -> dict[str, Any]:
+        raise ConnectionError
+
+    async def unwritable() -> dict[str, Any]:
+        return {"type": "tool_result", "tool_call_id": "tc_1", "body": object()}
+
+    for receive in (broken, unwritable):
+        async with asyncio.timeout(20):
+            stream = places.remote.stream("llm.chat", (2, 0), {"input": {"tool": True}}, receive=receive)
+            last = [frame async for frame in stream][-1]
+        assert (last.event, last.data["error"]) == ("error", "internal_error")
+
+
 async def test_what_is_offered_is_the_same_and_what_is_registered_here_is_called_here(places: Places) -> None:
     remote = places.remote
     assert [offer.descriptor for offer in remote.offers()] == [offer.descriptor for offer in places.local.offers()]
@@ -140,6 +168,18 @@ async def test_a_stream_that_nobody_reads_any_more_is_cancelled(by: str) -> None
         await stream.aclose()
         await until(lambda: not scripted.running)
         assert scripted.cancelled == 1
+
+
+async def test_a_reader_that_is_cancelled_more_than_once_leaves_no_call_behind(places: Places) -> None:
+    reading = asyncio.create_task(frames_of(places.remote, {"input": {"tokens": 2, "sleep": 60}}))
+    await until(lambda: places.scripted.running == 1)
+    await asyncio.sleep(0.1)
+    for _ in range(5):
+        reading.cancel()
+        await asyncio.sleep(0)
+    with pytest.raises(asyncio.CancelledError):
+        await reading
+    await until(lambda: places.scripted.running == 0, 5)
 
 
 async def test_a_call_that_is_cancelled_here_is_cancelled_there(places: Places) -> None:

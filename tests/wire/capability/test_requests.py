@@ -7,7 +7,7 @@ import pytest
 
 from callsmith.wire.capability.envelopes import Envelope, signed_bytes
 from callsmith.wire.capability.errors import BusError
-from callsmith.wire.capability.requests import Ack, Cancel, HandlerReply, read_call, read_message, write_call
+from callsmith.wire.capability.requests import Ack, Cancel, End, HandlerReply, read_call, read_message, write_call
 
 BODY = {"params": {"corpus": "village"}, "input": {"query": "hall"}}
 HEADERS = {
@@ -79,4 +79,5 @@ def test_what_a_caller_sends_is_read() -> None:
     assert read_message({**result, "body": ["any", "JSON"]}) == HandlerReply({**result, "body": ["any", "JSON"]})
     decided: Any = {"type": "confirmation", "tool_call_id": "tc_1", "decision": "approve"}
     assert read_message(decided) == HandlerReply(decided)
+    assert read_message({"type": "end"}) == End()
     assert read_message({"type": "cancel"}) == Cancel()

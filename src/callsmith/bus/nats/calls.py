@@ -1,6 +1,7 @@
 """Outgoing calls: sends them, and gives the frames of their answers."""
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -22,11 +23,14 @@ from callsmith.bus.nats.messages import (
 )
 from callsmith.bus.nats.neighbours import Neighbours, offer_digest
 from callsmith.bus.nats.serving import MOST_BYTES
-from callsmith.bus.port import Offer, Receive
+from callsmith.bus.port import Disconnected, Offer, Receive
+from callsmith.core.errors import CallsmithError
 from callsmith.core.values import Json
 from callsmith.wire.capability.envelopes import WINDOW, Envelope, plain_envelope
-from callsmith.wire.capability.errors import BusError
+from callsmith.wire.capability.errors import BusError, as_bus_error
 from callsmith.wire.capability.frames import Frame, decode_frame
+
+_log = logging.getLogger(__name__)
 
 ACCEPT_SECONDS = 2.0  # within which somebody accepts a call
 _SPARE_SECONDS = 1.0  # a provider that is too slow for its own limit says so itself
@@ -216,8 +220,6 @@ class OutgoingCalls:
         request_id = f"{envelope.request_id}-{number}"
         window = WIDEST if envelope.stream else WINDOW
         payload = encode(plain_envelope(envelope, request_id=request_id, timestamp=time.time(), window=window, **added))
-        if len(payload) > (most := self._connection.most_bytes):
-            raise BusError("bad_request", f"the call has {len(payload)} bytes, and the NATS server takes {most}")
         digest, node = (offer_digest(offer.descriptor), "") if share else ("", offer.node)
         where = self._subjects.call(envelope.capability, digest) if share else self._subjects.node(node)
         subject = f"{self._prefix}{number}"
@@ -250,14 +252,19 @@ class OutgoingCalls:
             call.on_late = cancel
 
     async def _forward(self, call: OutgoingCall, receive: Receive) -> None:
-        """Send what the caller says while the call runs."""
-        while (message := await receive()) is not None:
-            self._control(call, {"type": "message", "body": dict(message)})
-        self._control(call, {"type": "end"})
+        """Send what the caller says while the call runs. A failure at that ends the call, or the handler would wait in vain."""
+        try:
+            while (message := await receive()) is not None:
+                self._control(call, {"type": "message", "body": dict(message)})
+            self._control(call, {"type": "end"})
+        except Exception as error:  # other people's code: whatever it raises is an error of the wire
+            if not isinstance(error, CallsmithError):
+                _log.error("what a call was to be given could not be had", exc_info=error)
+            call.fail(as_bus_error(error))
 
     def _control(self, call: OutgoingCall, message: dict[str, Json]) -> None:
         """Send something to the node at which a call runs; if that cannot be done, the call ends by itself."""
         call.sent_messages += 1
         payload = encode({**message, "id": call.request_id, "from": call.envelope.sender, "n": call.sent_messages})
-        with suppress(BusError):
+        with suppress(Disconnected):
             self._connection.publish(self._subjects.control(call.node), payload, "control")

@@ -196,9 +196,11 @@ class NatsConnection:
                     pending_size=0,
                     skip_subject_validation=True,  # subjects are made here
                 )
-        except (TimeoutError, OSError, NatsError) as error:
+        except BaseException as error:  # also a cancellation: nothing stays open on any way out
             with suppress(Exception):  # it was never open
                 await client.close()
+            if not isinstance(error, TimeoutError | OSError | NatsError):
+                raise
             where = ", ".join(_without_password(url) for url in self._urls)
             raise BusError("partition", f"there is no NATS server at {where}, or it lets nobody in; is it running?") from error
         self._client = client
@@ -232,9 +234,12 @@ class NatsConnection:
         self._client.takers.pop(subscription, None)
 
     def publish(self, subject: str, payload: bytes, what: str | None, *, reply: str = "", part: str = "") -> None:
-        """Send a message; a BusError partition if that cannot be done now. `what` it is, for its signature; None: it has none."""
+        """Send a message; a BusError partition if that cannot be done now, and bad_request if it is too long: the server would
+        close the connection. `what` it is, for its signature; None: it has none."""
         if not self._client.is_connected:
             raise Disconnected(LOST)
+        if len(payload) > self.most_bytes:
+            raise BusError("bad_request", f"this has {len(payload)} bytes, and the NATS server takes {self.most_bytes}")
         headers = {PART: part} if part else {}
         if self._identity is not None and what is not None:
             headers[SIGNATURE] = self._identity.sign(bytes_to_sign(what, payload))

@@ -5,6 +5,7 @@
 `revision` grows with every change, `at` is the time at the node, and `"gone": true` says that it leaves.
 """
 
+import time
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from math import inf
@@ -79,7 +80,8 @@ def offer_digest(descriptor: Descriptor) -> str:
 
 @dataclass(slots=True)
 class Neighbour:
-    """Another node. `behind`: by how many seconds its clock is behind ours, with the time of the quickest message added."""
+    """Another node. `behind`: by how many seconds its clock is behind the event loop's, which nobody sets, with the time of the
+    quickest message added."""
 
     node: str
     seen: float
@@ -89,11 +91,11 @@ class Neighbour:
     offers: dict[str, Offer] = field(default_factory=dict[str, Offer])  # by digest
     former: frozenset[str] = frozenset()  # digests of what it offered before: calls of it may be under way
 
-    def hear(self, at: float, now: float, wall: float) -> None:
+    def hear(self, at: float, now: float) -> None:
         """It has said something at this time of its own; what is no news is a replay, and says nothing."""
         if at > self.latest:
             self.seen, self.latest = now, at
-            self.behind = min(self.behind, wall - at)
+            self.behind = min(self.behind, now - at)
 
 
 class Neighbours:
@@ -114,14 +116,14 @@ class Neighbours:
     def get(self, digest: str) -> Neighbour | None:
         return self._nodes.get(digest)
 
-    def add_announcement(self, announcement: Announcement, now: float, wall: float) -> None:
+    def add_announcement(self, announcement: Announcement, now: float) -> None:
         """Take an announcement whose sender is verified."""
         key = node_digest(announcement.node)
         known = self._nodes.get(key)
         if known is None:
             # What the clock of a node was stays known: its first word after a long silence may have been long on the way.
             known = self._nodes[key] = Neighbour(announcement.node, now, 0.0, self._behind.pop(key, inf))
-        known.hear(announcement.at, now, wall)
+        known.hear(announcement.at, now)
         if announcement.revision > known.revision:
             known.revision = announcement.revision
             known.former = frozenset(known.offers)
@@ -158,6 +160,7 @@ class Neighbours:
         known = self._nodes.get(node_digest(node))
         return known is not None and (digest in known.offers or digest in known.former)
 
-    def behind(self, node: str) -> float:
+    def seconds_since(self, timestamp: float, node: str, now: float) -> float:
+        """How long ago a time by the clock of a node is; of a node that was not heard of, by our own clock."""
         known = self._nodes.get(node_digest(node))
-        return 0.0 if known is None or known.behind == inf else known.behind
+        return time.time() - timestamp if known is None or known.behind == inf else now - timestamp - known.behind

@@ -2,7 +2,6 @@
 
 import asyncio
 import logging
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -173,7 +172,7 @@ class Serving:
         """The call with the seconds that its caller will still wait, by its own clock; a BusError if it has given up already."""
         if envelope.seconds is None:
             return envelope
-        late = time.time() - envelope.timestamp - self._neighbours.behind(envelope.sender)
+        late = self._neighbours.seconds_since(envelope.timestamp, envelope.sender, asyncio.get_running_loop().time())
         if late >= envelope.seconds:
             raise BusError("expired", "the call has come after its deadline, and was not run")
         return envelope if late < _QUICK else replace(envelope, seconds=envelope.seconds - late)

@@ -11,6 +11,7 @@ permissions to nodes alone, and connect by TLS.
 """
 
 import asyncio
+import logging
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Coroutine, Sequence
@@ -47,6 +48,8 @@ from callsmith.core.errors import UsageError
 from callsmith.wire.capability.envelopes import Envelope
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
+
+_log = logging.getLogger(__name__)
 
 DISCOVERY_SECONDS = 0.25  # at the start, in which the others say what they offer
 DRAIN_SECONDS = 5.0  # at the end, for calls that still run
@@ -97,6 +100,7 @@ class NatsTransport:
         self._published: deque[int] = deque(maxlen=64)  # the latest revisions
         self._has_twin = False
         self._announcing = asyncio.Lock()
+        self._leaving = asyncio.Lock()
         self._last_announcement = 0.0
         self._last_question = 0.0
         self._is_answering = False
@@ -109,16 +113,24 @@ class NatsTransport:
 
     async def start(self, receiver: Receiver) -> None:
         await self._connection.open()
-        subjects, connection = self._subjects, self._connection
-        serving = self._serving = Serving(
-            connection,
-            subjects,
+        self._serving = Serving(
+            self._connection,
+            self._subjects,
             self._neighbours,
             self._node,
             self._authenticate,
             receiver,
             self._most_calls,
         )
+        try:
+            await self._join(self._serving)
+        except BaseException:  # also a cancellation: this node has left again on every way out
+            await self.close()
+            raise
+
+    async def _join(self, serving: Serving) -> None:
+        """Listen to the others, and let them know of this node."""
+        subjects, connection = self._subjects, self._connection
         await self._calls.open()
         await connection.subscribe(subjects.offers, self._take_offers)
         await connection.subscribe(subjects.beats, self._take_beat)
@@ -133,21 +145,24 @@ class NatsTransport:
         self._beating = asyncio.get_running_loop().create_task(self._beat())
         await asyncio.sleep(DISCOVERY_SECONDS)
         if self._has_twin:
-            await self.close()
             raise UsageError(
                 "another process of this identity is on the bus already: give one of them an identity of its own (--bus-identity)"
             )
 
     async def close(self) -> None:
         """Offer nothing more, let the calls that run here end, and leave."""
-        if self._serving is None:
-            return
+        async with self._leaving:
+            if self._serving is not None:
+                await self._leave(self._serving)
+                self._serving = None
+
+    async def _leave(self, serving: Serving) -> None:
         self._descriptors = ()
         self._revision += 1
         self._calls_only |= self._has_twin  # the other one goes on
         with suppress(BusError):  # without a connection, the others notice by themselves
             await self._announce_now()
-        await self._serving.close(DRAIN_SECONDS)
+        await serving.close(DRAIN_SECONDS)
         self._calls.fail(Disconnected("this node has left the bus", sent=True))
         with suppress(BusError):
             self._publish_announcement(is_gone=True)
@@ -155,7 +170,6 @@ class NatsTransport:
             if task is not None:
                 task.cancel()
         await self._connection.close()
-        self._serving = None
 
     def announce(self, descriptors: Sequence[Descriptor]) -> None:
         check_size(descriptors)
@@ -242,7 +256,7 @@ class NatsTransport:
             self._has_twin |= announcement.revision not in self._published and not announcement.is_gone
             return
         if not announcement.is_gone:
-            self._neighbours.add_announcement(announcement, asyncio.get_running_loop().time(), time.time())
+            self._neighbours.add_announcement(announcement, asyncio.get_running_loop().time())
         elif (known := self._neighbours.get(node_digest(node))) and announcement.at > known.latest:  # else it is a replay
             self._leave_alone([node], "has left")
 
@@ -257,7 +271,7 @@ class NatsTransport:
         known = self._neighbours.get(digest)
         revision, at = map(float, message.data.split())
         if known is not None and is_from(known.node, message, "beat"):
-            known.hear(at, asyncio.get_running_loop().time(), time.time())
+            known.hear(at, asyncio.get_running_loop().time())
             if known.revision >= revision:
                 return
         now = time.monotonic()
@@ -295,8 +309,12 @@ class NatsTransport:
         """Do something that need not be waited for."""
 
         async def run() -> None:
-            with suppress(BusError):  # when the connection is back, everything is announced anew
+            try:
                 await work()
+            except Disconnected:
+                pass  # when the connection is back, everything is announced anew
+            except BusError as error:
+                _log.error("the other nodes do not know what this one offers: %s", error)
 
         task = asyncio.get_running_loop().create_task(run())
         self._tasks.add(task)

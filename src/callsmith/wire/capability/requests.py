@@ -7,6 +7,7 @@ its fields are headers, `X-HearthNet-Capability: rag.query`, and the body is `{"
     {"type": "ack", "upto": 8}                                                   frames that have arrived
     {"type": "tool_result", "tool_call_id": "tc_1", "body": {…}}                 for the handler
     {"type": "confirmation", "tool_call_id": "tc_2", …}                          the same: what a person has decided
+    {"type": "end"}                                                              nothing more comes for the handler
     {"type": "cancel"}
 """
 
@@ -121,11 +122,16 @@ class HandlerReply:
 
 
 @dataclass(frozen=True, slots=True)
+class End:
+    """The caller has nothing more for the handler, which need not wait for it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Cancel:
     """The caller wants no more."""
 
 
-CallerMessage: TypeAlias = Ack | HandlerReply | Cancel
+CallerMessage: TypeAlias = Ack | HandlerReply | End | Cancel
 
 
 def read_message(value: Json) -> CallerMessage:
@@ -145,13 +151,15 @@ def read_message(value: Json) -> CallerMessage:
                 if type == "tool_result" and "body" not in fields.data:
                     raise fields.error("body", "is required")
                 return HandlerReply(fields.data)
+            case "end":
+                return End()
             case "cancel":
                 return Cancel()
             case "call":
                 raise fields.error("type", "there is one call to a connection: open another one")
             case other:
                 got = f"{other[:40]!r}" if isinstance(other, str) else kind(other)
-                raise fields.error("type", f"expected ack, tool_result, confirmation or cancel, got {got}")
+                raise fields.error("type", f"expected ack, tool_result, confirmation, end or cancel, got {got}")
     except UsageError as error:
         raise BusError("bad_request", str(error)) from error
 

@@ -14,6 +14,7 @@ from callsmith.bus.trust.identity import load_identity
 from callsmith.core.errors import UsageError
 from callsmith.server.parts.bus.node import bus_tools, keep_connected, open_node
 from callsmith.server.parts.bus.settings import BusSettings
+from callsmith.wire.capability.errors import BusError
 from tests.nats_server import NatsServer, running_nats
 from tests.waiting import until
 
@@ -53,6 +54,22 @@ async def test_a_bus_that_is_away_is_connected_when_it_is_there(tmp_path: Path, 
                     await until(lambda: node.bus.offers("experimental.echo"))
             finally:
                 address.kill()
+
+
+async def test_what_refuses_this_node_when_its_bus_is_back_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Such as another process of the same identity, which was faster."""
+    monkeypatch.setattr("callsmith.server.parts.bus.node._RETRY_SECONDS", 0.01)
+    outcomes = iter([BusError("partition", "it is away"), UsageError("another process of this identity is on the bus already")])
+
+    async def start() -> None:
+        raise next(outcomes)
+
+    bus = CapabilityBus()
+    monkeypatch.setattr(bus, "start", start)
+    async with keep_connected(bus):
+        await until(lambda: "another process of this identity" in caplog.text, 2)
 
 
 async def test_tools_of_the_bus_are_built_in_ones_and_patterns() -> None:

@@ -95,6 +95,9 @@ async def _connect_later(bus: CapabilityBus) -> None:
             await bus.start()
         except BusError:
             continue
+        except UsageError as error:  # another process of this identity was faster
+            _log.error("this node is not on its bus, and stays away: %s", error)
+            return
         _log.info("this node is on its bus now")
         return
 

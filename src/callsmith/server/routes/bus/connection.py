@@ -41,6 +41,7 @@ from callsmith.wire.capability.requests import (
     SUBPROTOCOL,
     Ack,
     Cancel,
+    End,
     HandlerReply,
     SentCall,
     read_call,
@@ -120,7 +121,7 @@ class CallConnection:
         self._service = service
         self._writer = SocketWriter(socket, service.settings.stalled_seconds)
         self._flow = FlowControl()
-        self._replies: asyncio.Queue[Mapping[str, Json]] = asyncio.Queue(_MOST_REPLIES)
+        self._replies: asyncio.Queue[Mapping[str, Json] | None] = asyncio.Queue(_MOST_REPLIES)
         loop = asyncio.get_running_loop()
         self._call: asyncio.Future[bytes] = loop.create_future()
         self._interruption: asyncio.Future[BusError] = loop.create_future()
@@ -175,6 +176,8 @@ class CallConnection:
                     self._flow.acknowledge(upto)
                 case HandlerReply(message):
                     self._replies.put_nowait(message)
+                case End():
+                    self._replies.put_nowait(None)
                 case Cancel():
                     self._interrupt(BusError("cancelled", "the caller has cancelled the call"))
         except asyncio.QueueFull:
@@ -186,15 +189,18 @@ class CallConnection:
         if not self._interruption.done():
             self._interruption.set_result(error)
 
-    async def _next_reply(self) -> Mapping[str, Json]:
-        """The next message for the handler. A client that lets it wait for too long is given up."""
+    async def _next_reply(self) -> Mapping[str, Json] | None:
+        """The next message for the handler; None: no more comes. A client that lets it wait for too long is given up."""
         seconds = self._service.settings.websocket_idle_seconds
         why = BusError("timeout", f"nothing came from the caller for {seconds:g} s")
         timer = asyncio.get_running_loop().call_later(seconds, self._interrupt, why)
         try:
-            return await self._replies.get()
+            reply = await self._replies.get()
         finally:
             timer.cancel()
+        if reply is None:
+            self._replies.put_nowait(None)  # there is still nothing more
+        return reply
 
     async def _answer(self) -> None:
         """Answer the call, to its last frame; then the connection is closed."""
