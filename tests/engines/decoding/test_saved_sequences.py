@@ -218,3 +218,11 @@ def test_a_prompt_is_retold_in_the_tokens_in_which_it_is_saved(cache: Saving) ->
     letters = {both: b"0 1 "}
     retold = cache.with_cached_tokens([both, *text(0)[2:], 5], lambda token: letters.get(token, b"%d " % token))
     assert retold == [*text(0), 5]
+
+
+def test_what_is_saved_to_make_room_for_a_copy_does_not_push_out_that_copy() -> None:
+    cache = Saving(1000, least_bytes=0)
+    for number in range(4):
+        cache.ask(text(number))
+    assert cache.ask([*text(0), 7]) == 1
+    assert len(cache._saved_of("")) == 2, "no more than the memory holds"

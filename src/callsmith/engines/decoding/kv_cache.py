@@ -116,7 +116,8 @@ class SavedSequences:
         """Copy it into an empty slot; if it is not to be kept besides, it is gone here."""
         if not self._memory.load(slot.number, saved.copy):
             return False
-        self._kept.remove(saved)
+        if saved in self._kept:  # what was evicted for it may have pushed it out
+            self._kept.remove(saved)
         if keep:
             self._kept.append(saved)
         return True
