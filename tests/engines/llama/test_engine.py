@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from threading import Event
 
 import pytest
 
@@ -20,6 +21,7 @@ from callsmith.core.values import Choice, Sampling, TokenBias, Tool
 from callsmith.engines import llama, open_engine
 from callsmith.engines.decoding import compiler
 from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.job import GenerationJob
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.llama import gguf
 from callsmith.engines.llama.engine import LlamaEngine
@@ -365,6 +367,32 @@ async def test_closing_the_engine_tells_those_who_still_wait(file: Path) -> None
     await until(lambda: engine.working)
     await engine.close()
     for outcome in await asyncio.gather(*tasks, return_exceptions=True):
+        assert isinstance(outcome, Unavailable)
+
+
+async def test_closing_the_engine_between_two_steps_tells_those_who_still_wait(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = llama.open(str(file), context=1024, threads=THREADS)
+    prepare, reached, closing = engine._prepare, Event(), Event()
+
+    def prepare_late(job: GenerationJob) -> None:
+        if engine._batch.live:  # the second one: a step comes next
+            reached.set()
+            assert closing.wait(60)
+        prepare(job)
+
+    monkeypatch.setattr(engine, "_prepare", prepare_late)
+    long = Grammar(Many(Alt((Lit("a "), Lit("b "))), 900, 900))
+    tasks = [asyncio.create_task(say(engine, SEA, Sampling(temperature=0), long))]
+    await until(lambda: bool(engine._batch.live))
+    tasks.append(asyncio.create_task(say(engine, SEA, GREEDY)))
+    await until(reached.is_set)
+    closed = asyncio.create_task(engine.close())
+    await until(lambda: engine._batch.live[0].job.is_cancelled)
+    closing.set()
+    await closed
+    for outcome in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60):
         assert isinstance(outcome, Unavailable)
 
 

@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event, Lock
 
-from callsmith.core.errors import PromptTooLong, QueueFull, Unavailable, UsageError
+from callsmith.core.errors import PromptTooLong, QueueFull, UsageError
 from callsmith.core.values import Sampling
 from callsmith.engines.decoding.batch import Batch
 from callsmith.engines.decoding.compiler import Compiler
-from callsmith.engines.decoding.job import Delivery, GenerationJob
+from callsmith.engines.decoding.job import Delivery, GenerationJob, closed_error
 from callsmith.engines.decoding.pictures import ShowImage, ShownImage
 from callsmith.engines.decoding.sequence import check_bias
 from callsmith.engines.decoding.trials import pool_with_stack
@@ -254,9 +254,9 @@ class BatchEngine(ABC):
             self._working = not self._closed and bool(arrived or self._batch.busy)
             self._batch.wanted[0] = b"0"
         if self._closed:
-            self._batch.fail(_closed_error())
+            self._batch.fail(closed_error())
             for job in arrived:
-                job.end(_closed_error())
+                job.end(closed_error())
             return False
         for job in arrived:
             try:
@@ -272,7 +272,7 @@ class BatchEngine(ABC):
         check_bias(job.sampling, self._vocabulary.size)
         tokens = job.tokens or self._tokenize(job)
         if self._closed:  # in the middle of it
-            raise _closed_error()
+            raise closed_error()
         if not job.exact:
             tokens = self._batch.cache.with_cached_tokens(tokens, self._vocabulary.mark_special, job.origin.cache_salt)
         job.tokens = tokens
@@ -286,10 +286,6 @@ class BatchEngine(ABC):
             unchecked = self._compiler.list_unchecked(job.grammar)
             check = partial(self._compiler.check, job.grammar, cancellation=job.cancellation)
             job.checks = [self._compiling.submit(check, name) for name in unchecked]
-
-
-def _closed_error() -> Unavailable:
-    return Unavailable("the engine was closed", retryable=True)
 
 
 def require_room(tokens: list[int], context: int) -> int:
