@@ -5,6 +5,7 @@ import json
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
 from threading import Event
 
 import pytest
@@ -394,6 +395,19 @@ async def test_closing_the_engine_between_two_steps_tells_those_who_still_wait(
     await closed
     for outcome in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60):
         assert isinstance(outcome, Unavailable)
+
+
+async def test_closing_the_engine_tells_those_whose_long_texts_are_not_yet_tokenized(file: Path) -> None:
+    engine = llama.open(str(file), context=4096, threads=THREADS)
+    texts = ["".join(Random(number).choices("abcdef gh", k=20_000)) for number in range(6)]
+    answers = [asyncio.create_task(say(engine, Prompt(text), GREEDY)) for text in texts]
+    counts = [asyncio.create_task(engine.count(text)) for text in texts]
+    await asyncio.sleep(0)
+    await engine.close()
+    for outcome in await asyncio.gather(*answers, return_exceptions=True):
+        assert isinstance(outcome, Unavailable)
+    for outcome in await asyncio.gather(*counts, return_exceptions=True):
+        assert isinstance(outcome, int | UsageError)
 
 
 def test_an_engine_serves_one_event_loop_after_another(shared: LlamaEngine) -> None:

@@ -107,7 +107,8 @@ class BatchEngine(ABC):
     async def count(self, text: str) -> int:
         if len(text) <= _SHORT:
             return len(self.vocabulary.tokenize(text))
-        return len(await asyncio.get_running_loop().run_in_executor(self._tokenizing, self.vocabulary.tokenize, text))
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizing, lambda: len(self.vocabulary.tokenize(text)))
 
     async def _count_images(self, prompt: Prompt) -> int:
         shown = await asyncio.get_running_loop().run_in_executor(self._tokenizing, self._show_images, prompt)
@@ -156,8 +157,8 @@ class BatchEngine(ABC):
             asyncio.get_running_loop(),
         )
         try:
+            self._check_open()
             if len(prompt.text) > _SHORT or prompt.images:  # neither the event loop nor other requests wait for it
-                self._check_open()
                 job.tokens = await job.loop.run_in_executor(self._tokenizing, self._tokenize, job)
             self._enter(job)
             while not isinstance(item := await job.outbox.get(), Finished):
@@ -183,7 +184,7 @@ class BatchEngine(ABC):
         with self._freeing:
             self._thread.shutdown(wait=True)
             self._compiling.shutdown(wait=True, cancel_futures=True)
-            self._tokenizing.shutdown(wait=True, cancel_futures=True)
+            self._tokenizing.shutdown(wait=True)  # who waits for it is to be told, and does not mean to be cancelled
             self._compiler.close()
             self._free_model()
 
@@ -194,7 +195,8 @@ class BatchEngine(ABC):
     def _enter(self, job: GenerationJob) -> None:
         """Hand the request to the thread, which runs as long as there is something to decode."""
         with self._lock:
-            self._check_open()
+            if self._closed:  # while the prompt was tokenized
+                raise closed_error()
             if len(self._open_jobs) >= self._most:
                 raise QueueFull(self._most)
             self._open_jobs.add(job)
