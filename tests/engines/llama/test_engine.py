@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from random import Random
 from threading import Event
+from typing import Any
 
 import pytest
 
@@ -431,6 +432,20 @@ def test_a_file_that_is_not_there_or_no_model_is_unavailable(tmp_path: Path, fil
         with pytest.raises(Unavailable, match="cannot be loaded") as refused:
             open_engine(f"llama:{other}")
         assert "fetch it again" in refused.value.hint
+
+
+def test_weights_are_freed_where_the_rest_of_the_model_cannot_be_opened(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[gguf.Weights] = []
+    load_weights = gguf.Weights.__init__
+
+    def remember(weights: gguf.Weights, *args: Any, **options: Any) -> None:
+        opened.append(weights)
+        load_weights(weights, *args, **options)
+
+    monkeypatch.setattr(gguf.Weights, "__init__", remember)
+    with pytest.raises(Unavailable, match="no projector at"):
+        open_engine(f"llama:{file}", projector="none.gguf")
+    assert [weights.pointer for weights in opened] == [None]
 
 
 def test_senseless_options_are_refused(file: Path) -> None:
