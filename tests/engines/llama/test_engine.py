@@ -340,6 +340,12 @@ async def test_a_full_context_ends_the_answer_by_length(file: Path) -> None:
     await engine.close()
 
 
+async def test_half_a_surrogate_pair_is_read_as_a_question_mark(shared: LlamaEngine) -> None:
+    half = "say \ud83d, please"  # which JSON can spell, and so the arguments of a call in a conversation may have
+    assert (await say(shared, Prompt(half)))[0] == (await say(shared, Prompt("say ?, please")))[0]
+    assert await shared.count(half) == await shared.count("say ?, please")
+
+
 # -- giving up
 
 
