@@ -2,6 +2,8 @@
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -438,6 +440,15 @@ def test_a_file_that_is_not_there_or_no_model_is_unavailable(tmp_path: Path, fil
         with pytest.raises(Unavailable, match="cannot be loaded") as refused:
             open_engine(f"llama:{other}")
         assert "fetch it again" in refused.value.hint
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all names are Unicode")
+async def test_a_file_is_opened_whose_name_is_no_unicode(tmp_path: Path, file: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"my m\xf6del.gguf")
+    odd.symlink_to(file)
+    engine = open_engine(f"llama:{odd}", context=256, threads=THREADS)
+    assert (await say(engine, SEA))[0]
+    await engine.close()
 
 
 def test_weights_are_freed_where_the_rest_of_the_model_cannot_be_opened(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:

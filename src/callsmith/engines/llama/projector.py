@@ -130,7 +130,7 @@ class Projector:
         params = self._c.mtmd_context_params_default()
         params.use_gpu, params.print_timings = bool(weights.placement.layers), False
         params.n_threads = threads or most_threads()
-        self.pointer: int | None = self._c.mtmd_init_from_file(str(path).encode(), weights.pointer, params)
+        self.pointer: int | None = self._c.mtmd_init_from_file(bytes(path), weights.pointer, params)
         if not self.pointer:
             hint = "The projector must belong to the model: take the one beside it where you have the model from."
             raise Unavailable(f"{path} is no projector for {weights.info.name}: {self._log.reason()}", hint=hint)
