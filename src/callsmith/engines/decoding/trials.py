@@ -24,18 +24,20 @@ SECONDS: Final = 5.0  # for one text; real schemas take a hundredth of it
 _MEMORY: Final = 1 << 30  # bytes of address space
 _WORKERS: Final = 2
 _START_SECONDS: Final = 60.0
+_sizing = Lock()
 _PROGRAM: Final = Path(__file__).with_name("trial_worker.py")
 
 
 def pool_with_stack(count: int, name: str) -> ThreadPoolExecutor:
     """Threads whose stack is as large as a worker's; all of them are started at once."""
     pool, all_started = ThreadPoolExecutor(count, thread_name_prefix=name), Barrier(count + 1)
-    before = stack_size(STACK)
-    try:
-        for _ in range(count):
-            pool.submit(all_started.wait)
-    finally:
-        stack_size(before)
+    with _sizing:  # the size is one of the process: several engines may be opened at the same time
+        before = stack_size(STACK)
+        try:
+            for _ in range(count):
+                pool.submit(all_started.wait)
+        finally:
+            stack_size(before)
     all_started.wait()
     return pool
 
