@@ -77,7 +77,7 @@ def test_too_little_memory_is_a_warning(callsmith, tmp_path, monkeypatch):
 
 def test_a_library_of_another_build_fails(callsmith, monkeypatch, tmp_path):
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", str(tmp_path / "libllama.so"))
-    libllama.load.cache_clear()
+    libllama._load.cache_clear()
     result = callsmith(*SCRIPTED)
     assert result.code == 1
     assert line_of(result.out, "llama.cpp").startswith("fail")

@@ -125,7 +125,7 @@ def test_a_model_that_is_not_there_is_fetched_when_it_is_used(callsmith, monkeyp
 def test_nothing_is_fetched_for_an_engine_that_does_not_work(callsmith, empty_cache: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr(weights, "fetch", lambda *_, **__: pytest.fail("fetched"))
     monkeypatch.setenv("CALLSMITH_LIBLLAMA", "/nowhere/libllama.so")
-    libllama.load.cache_clear()
+    libllama._load.cache_clear()
     result = callsmith("chat", "--model", "smollm2-135m", "Hi")
     assert result.code == 1
     assert "CALLSMITH_LIBLLAMA names no library" in result.err

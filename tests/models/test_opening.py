@@ -9,7 +9,7 @@ import callsmith.engines
 from callsmith.core.errors import UnknownName
 from callsmith.engines.scripted import Scripted
 from callsmith.models import open_model
-from callsmith.models.opening import describe_model, split_spec
+from callsmith.models.opening import Options, describe_model, split_spec
 from tests.small import SMALL, shallow_file, small_file
 
 
@@ -35,6 +35,19 @@ def test_a_scheme_that_nobody_has_is_no_engine() -> None:
     for spec in ("nobody:x", "theirs"):
         with pytest.raises(UnknownName):
             open_model(spec)
+
+
+@pytest.mark.usefixtures("plugged")
+async def test_an_engine_is_closed_where_no_model_can_be_made_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    closed: list[Scripted] = []
+
+    async def close(engine: Scripted) -> None:
+        closed.append(engine)
+
+    monkeypatch.setattr(Scripted, "close", close)
+    with pytest.raises(UnknownName, match="unknown format"):
+        open_model("theirs:Hello!", Options(format="nobody's"))
+    assert len(closed) == 1
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """`open_model`: a model spec, as users write it behind `--model`, becomes a model that answers."""
 
+import asyncio
 import logging
 import re
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
@@ -126,7 +128,12 @@ def open_local(spec: str, options: Options = Options()) -> LocalModel:
     """Open a model whose tokens an engine of ours generates: all that `open_model` opens but models of other servers."""
     load_presets()
     engine = _engine(spec, options)
-    return LocalModel(engine, *_parts(spec, options, engine.info))
+    try:
+        return LocalModel(engine, *_parts(spec, options, engine.info))
+    except BaseException:
+        with ThreadPoolExecutor(1, "callsmith-close") as thread:  # here an event loop may be running
+            thread.submit(asyncio.run, engine.close()).result()
+        raise
 
 
 def with_tool_prompt(model: LocalModel, spec: str, options: Options, name: str) -> LocalModel:

@@ -173,6 +173,15 @@ def test_where_a_copy_cannot_be_put_back_the_prompt_is_read_anew(cache: Saving) 
     assert cache.ask([*text(0), 7, 8]) == 1
 
 
+def test_where_there_is_no_memory_for_a_copy_requests_go_on_without_it(cache: Saving, monkeypatch: pytest.MonkeyPatch) -> None:
+    def save(sequence: int) -> Copied:
+        raise MemoryError
+
+    monkeypatch.setattr(cache.memory, "save", save)
+    assert [cache.ask(text(number)) for number in range(4)] == [400] * 4
+    assert cache.ask([*text(0), 7]) == 401
+
+
 def test_beside_live_sequences_that_leave_no_room_nothing_is_put_back(cache: Saving) -> None:
     for number in range(3):
         cache.ask(text(number))
@@ -218,3 +227,11 @@ def test_a_prompt_is_retold_in_the_tokens_in_which_it_is_saved(cache: Saving) ->
     letters = {both: b"0 1 "}
     retold = cache.with_cached_tokens([both, *text(0)[2:], 5], lambda token: letters.get(token, b"%d " % token))
     assert retold == [*text(0), 5]
+
+
+def test_what_is_saved_to_make_room_for_a_copy_does_not_push_out_that_copy() -> None:
+    cache = Saving(1000, least_bytes=0)
+    for number in range(4):
+        cache.ask(text(number))
+    assert cache.ask([*text(0), 7]) == 1
+    assert len(cache._saved_of("")) == 2, "no more than the memory holds"

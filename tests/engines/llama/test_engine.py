@@ -2,9 +2,14 @@
 
 import asyncio
 import json
+import os
+import sys
 from collections.abc import AsyncGenerator, Iterator
 from dataclasses import replace
 from pathlib import Path
+from random import Random
+from threading import Event
+from typing import Any
 
 import pytest
 
@@ -20,6 +25,7 @@ from callsmith.core.values import Choice, Sampling, TokenBias, Tool
 from callsmith.engines import llama, open_engine
 from callsmith.engines.decoding import compiler
 from callsmith.engines.decoding.compiler import Compiler
+from callsmith.engines.decoding.job import GenerationJob
 from callsmith.engines.decoding.vocabulary import Logits
 from callsmith.engines.llama import gguf
 from callsmith.engines.llama.engine import LlamaEngine
@@ -336,6 +342,12 @@ async def test_a_full_context_ends_the_answer_by_length(file: Path) -> None:
     await engine.close()
 
 
+async def test_half_a_surrogate_pair_is_read_as_a_question_mark(shared: LlamaEngine) -> None:
+    half = "say \ud83d, please"  # which JSON can spell, and so the arguments of a call in a conversation may have
+    assert (await say(shared, Prompt(half)))[0] == (await say(shared, Prompt("say ?, please")))[0]
+    assert await shared.count(half) == await shared.count("say ?, please")
+
+
 # -- giving up
 
 
@@ -368,6 +380,45 @@ async def test_closing_the_engine_tells_those_who_still_wait(file: Path) -> None
         assert isinstance(outcome, Unavailable)
 
 
+async def test_closing_the_engine_between_two_steps_tells_those_who_still_wait(
+    file: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    engine = llama.open(str(file), context=1024, threads=THREADS)
+    prepare, reached, closing = engine._prepare, Event(), Event()
+
+    def prepare_late(job: GenerationJob) -> None:
+        if engine._batch.live:  # the second one: a step comes next
+            reached.set()
+            assert closing.wait(60)
+        prepare(job)
+
+    monkeypatch.setattr(engine, "_prepare", prepare_late)
+    long = Grammar(Many(Alt((Lit("a "), Lit("b "))), 900, 900))
+    tasks = [asyncio.create_task(say(engine, SEA, Sampling(temperature=0), long))]
+    await until(lambda: bool(engine._batch.live))
+    tasks.append(asyncio.create_task(say(engine, SEA, GREEDY)))
+    await until(reached.is_set)
+    closed = asyncio.create_task(engine.close())
+    await until(lambda: engine._batch.live[0].job.is_cancelled)
+    closing.set()
+    await closed
+    for outcome in await asyncio.wait_for(asyncio.gather(*tasks, return_exceptions=True), 60):
+        assert isinstance(outcome, Unavailable)
+
+
+async def test_closing_the_engine_tells_those_whose_long_texts_are_not_yet_tokenized(file: Path) -> None:
+    engine = llama.open(str(file), context=4096, threads=THREADS)
+    texts = ["".join(Random(number).choices("abcdef gh", k=20_000)) for number in range(6)]
+    answers = [asyncio.create_task(say(engine, Prompt(text), GREEDY)) for text in texts]
+    counts = [asyncio.create_task(engine.count(text)) for text in texts]
+    await asyncio.sleep(0)
+    await engine.close()
+    for outcome in await asyncio.gather(*answers, return_exceptions=True):
+        assert isinstance(outcome, Unavailable)
+    for outcome in await asyncio.gather(*counts, return_exceptions=True):
+        assert isinstance(outcome, int | UsageError)
+
+
 def test_an_engine_serves_one_event_loop_after_another(shared: LlamaEngine) -> None:
     for _ in range(2):
         assert asyncio.run(say(shared, SEA, Sampling(max_tokens=2)))[0]
@@ -389,6 +440,29 @@ def test_a_file_that_is_not_there_or_no_model_is_unavailable(tmp_path: Path, fil
         with pytest.raises(Unavailable, match="cannot be loaded") as refused:
             open_engine(f"llama:{other}")
         assert "fetch it again" in refused.value.hint
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere all names are Unicode")
+async def test_a_file_is_opened_whose_name_is_no_unicode(tmp_path: Path, file: Path) -> None:
+    odd = tmp_path / os.fsdecode(b"my m\xf6del.gguf")
+    odd.symlink_to(file)
+    engine = open_engine(f"llama:{odd}", context=256, threads=THREADS)
+    assert (await say(engine, SEA))[0]
+    await engine.close()
+
+
+def test_weights_are_freed_where_the_rest_of_the_model_cannot_be_opened(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[gguf.Weights] = []
+    load_weights = gguf.Weights.__init__
+
+    def remember(weights: gguf.Weights, *args: Any, **options: Any) -> None:
+        opened.append(weights)
+        load_weights(weights, *args, **options)
+
+    monkeypatch.setattr(gguf.Weights, "__init__", remember)
+    with pytest.raises(Unavailable, match="no projector at"):
+        open_engine(f"llama:{file}", projector="none.gguf")
+    assert [weights.pointer for weights in opened] == [None]
 
 
 def test_senseless_options_are_refused(file: Path) -> None:

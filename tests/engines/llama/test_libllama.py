@@ -2,6 +2,9 @@
 
 import ctypes as C
 import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -20,6 +23,20 @@ FITTING = check_layout(load().c)
 def test_the_pinned_build_fits() -> None:
     assert FITTING is ContextParams or os.environ["CALLSMITH_LIBLLAMA"] != "pinned"
     assert check_layout(load().c, contexts=libllama.CONTEXTS[::-1]) is FITTING
+
+
+def test_threads_that_need_it_at_the_same_time_load_it_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[object] = []
+
+    def make() -> object:
+        time.sleep(0.05)
+        made.append(object())
+        return made[-1]
+
+    monkeypatch.setattr(libllama, "_load", cache(make))
+    with ThreadPoolExecutor(4) as pool:
+        loaded = [*pool.map(lambda _: load(), range(4))]
+    assert len(made) == 1 and loaded == made * 4
 
 
 @pytest.mark.parametrize("measured", [True, False])

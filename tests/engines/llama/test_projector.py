@@ -19,10 +19,12 @@ import numpy as np
 from callsmith.core.capability.origin import Origin
 from callsmith.core.errors import CallsmithError, PromptTooLong, Unavailable, UsageError
 from callsmith.core.values import Image, Sampling
+from callsmith.engines.decoding.pictures import ShownImage
 from callsmith.engines.llama.engine import LlamaEngine
 from callsmith.engines.llama.engine import open as open_engine
 from callsmith.engines.llama.libllama import load
 from callsmith.engines.llama.projector import Projector, _InputText, _read_data, find_projector
+from callsmith.engines.lru import LRU
 from callsmith.engines.port import Finished
 from callsmith.formats.prompt.prompt import PICTURE, Prompt
 from tests.small import THREADS, shallow_file
@@ -205,6 +207,19 @@ async def test_what_cannot_be_read_is_an_error_of_the_request_and_the_next_one_i
     with pytest.raises(UsageError, match=why):
         await first_token(simple, prompt("Look: ", bad, " It is"))
     assert (await first_token(simple, prompt("It is", salt=why)))[1]
+
+
+@pytest.mark.parametrize("salts", [("", ""), ("mine", "yours")])
+def test_of_two_who_send_the_same_image_whoever_leaves_takes_it_from_nobody(
+    simple: LlamaEngine, monkeypatch: pytest.MonkeyPatch, salts: tuple[str, str]
+):
+    projector = simple._projector
+    assert projector
+    monkeypatch.setattr(projector, "_kept", LRU[ShownImage](0))  # other images have pushed it out
+    stays, leaves = (projector.show(image(RED), salt) for salt in salts)
+    token = stays.pictures[0].tokens[0]
+    del leaves
+    assert projector.rows.of(token) is stays.pictures[0]
 
 
 async def test_images_that_alone_are_too_long_are_refused_before_all_are_read(simple: LlamaEngine):

@@ -136,6 +136,23 @@ def test_revisions_are_kept_apart(hub_server: FakeHub):
         plan("hf:org/repo@v9")
 
 
+def test_a_model_that_is_changed_while_it_is_fetched_is_not_put_together_of_two(hub_server: FakeHub):
+    old = {f"m-Q8_0-0000{number}-of-00003.gguf": SMALL + bytes([number]) for number in (1, 2, 3)}
+    new = {path: content[:-2] + b"!" for path, content in old.items()}
+    commit = hub_server.add("org/repo", old).commit("main")
+
+    def change(done: int, total: int) -> None:
+        hub_server.add("org/repo", old, commit)  # still there, by its name
+        hub_server.add("org/repo", new)
+
+    with pytest.raises(Unavailable, match="was changed while it was fetched") as caught:
+        weights.fetch("hf:org/repo", progress=change)
+    assert caught.value.retryable
+    path = weights.fetch("hf:org/repo")
+    assert weights.locate("hf:org/repo") == path
+    assert [(path.parent / name).read_bytes() for name in new] == list(new.values())
+
+
 def test_a_connection_that_breaks_is_taken_up_where_it_broke(hub_server: FakeHub, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setattr("time.sleep", lambda seconds: None)
     hub_server.add("org/repo", {"m-Q4_0.gguf": LARGE})

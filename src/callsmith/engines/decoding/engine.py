@@ -14,11 +14,11 @@ from dataclasses import dataclass, replace
 from functools import partial
 from threading import Event, Lock
 
-from callsmith.core.errors import PromptTooLong, QueueFull, Unavailable, UsageError
+from callsmith.core.errors import PromptTooLong, QueueFull, UsageError
 from callsmith.core.values import Sampling
 from callsmith.engines.decoding.batch import Batch
 from callsmith.engines.decoding.compiler import Compiler
-from callsmith.engines.decoding.job import Delivery, GenerationJob
+from callsmith.engines.decoding.job import Delivery, GenerationJob, closed_error
 from callsmith.engines.decoding.pictures import ShowImage, ShownImage
 from callsmith.engines.decoding.sequence import check_bias
 from callsmith.engines.decoding.trials import pool_with_stack
@@ -107,7 +107,8 @@ class BatchEngine(ABC):
     async def count(self, text: str) -> int:
         if len(text) <= _SHORT:
             return len(self.vocabulary.tokenize(text))
-        return len(await asyncio.get_running_loop().run_in_executor(self._tokenizing, self.vocabulary.tokenize, text))
+        self._check_open()
+        return await asyncio.get_running_loop().run_in_executor(self._tokenizing, lambda: len(self.vocabulary.tokenize(text)))
 
     async def _count_images(self, prompt: Prompt) -> int:
         shown = await asyncio.get_running_loop().run_in_executor(self._tokenizing, self._show_images, prompt)
@@ -156,8 +157,8 @@ class BatchEngine(ABC):
             asyncio.get_running_loop(),
         )
         try:
+            self._check_open()
             if len(prompt.text) > _SHORT or prompt.images:  # neither the event loop nor other requests wait for it
-                self._check_open()
                 job.tokens = await job.loop.run_in_executor(self._tokenizing, self._tokenize, job)
             self._enter(job)
             while not isinstance(item := await job.outbox.get(), Finished):
@@ -183,7 +184,7 @@ class BatchEngine(ABC):
         with self._freeing:
             self._thread.shutdown(wait=True)
             self._compiling.shutdown(wait=True, cancel_futures=True)
-            self._tokenizing.shutdown(wait=True, cancel_futures=True)
+            self._tokenizing.shutdown(wait=True)  # who waits for it is to be told, and does not mean to be cancelled
             self._compiler.close()
             self._free_model()
 
@@ -194,7 +195,8 @@ class BatchEngine(ABC):
     def _enter(self, job: GenerationJob) -> None:
         """Hand the request to the thread, which runs as long as there is something to decode."""
         with self._lock:
-            self._check_open()
+            if self._closed:  # while the prompt was tokenized
+                raise closed_error()
             if len(self._open_jobs) >= self._most:
                 raise QueueFull(self._most)
             self._open_jobs.add(job)
@@ -254,9 +256,9 @@ class BatchEngine(ABC):
             self._working = not self._closed and bool(arrived or self._batch.busy)
             self._batch.wanted[0] = b"0"
         if self._closed:
-            self._batch.fail(_closed_error())
+            self._batch.fail(closed_error())
             for job in arrived:
-                job.end(_closed_error())
+                job.end(closed_error())
             return False
         for job in arrived:
             try:
@@ -272,7 +274,7 @@ class BatchEngine(ABC):
         check_bias(job.sampling, self._vocabulary.size)
         tokens = job.tokens or self._tokenize(job)
         if self._closed:  # in the middle of it
-            raise _closed_error()
+            raise closed_error()
         if not job.exact:
             tokens = self._batch.cache.with_cached_tokens(tokens, self._vocabulary.mark_special, job.origin.cache_salt)
         job.tokens = tokens
@@ -286,10 +288,6 @@ class BatchEngine(ABC):
             unchecked = self._compiler.list_unchecked(job.grammar)
             check = partial(self._compiler.check, job.grammar, cancellation=job.cancellation)
             job.checks = [self._compiling.submit(check, name) for name in unchecked]
-
-
-def _closed_error() -> Unavailable:
-    return Unavailable("the engine was closed", retryable=True)
 
 
 def require_room(tokens: list[int], context: int) -> int:

@@ -8,7 +8,7 @@ from itertools import chain
 from typing import TypeAlias
 
 from callsmith.core.capability.origin import Origin
-from callsmith.core.errors import UsageError
+from callsmith.core.errors import Unavailable, UsageError
 from callsmith.core.values import Sampling, Usage
 from callsmith.engines.decoding.batch import Flag, new_flag
 from callsmith.engines.decoding.compiler import ActiveConstraint, TriggeredConstraint
@@ -137,5 +137,9 @@ class GenerationJob:
             check.cancel()
         self.usage = end.usage if isinstance(end, Finished) else Usage()
         self.delivery.ended.append(self)
-        if end is not None:
-            self.delivery.unsent.append((self, [end]))
+        # Whoever has cancelled it waits no longer; who waits all the same was interrupted because the engine is being closed.
+        self.delivery.unsent.append((self, [closed_error() if end is None else end]))
+
+
+def closed_error() -> Unavailable:
+    return Unavailable("the engine was closed", retryable=True)

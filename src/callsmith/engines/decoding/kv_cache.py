@@ -91,10 +91,13 @@ class SavedSequences:
         known = [(item, count_shared(item.tokens, slot.tokens, len(slot.tokens))) for item in self.of(slot.salt)]
         if len(slot.tokens) < _LEAST_SAVED or any(common == len(slot.tokens) for _, common in known):
             return
+        try:
+            state = self._memory.save(slot.number)
+        except MemoryError:
+            return  # then it is decoded again where it is wanted
         for saved, common in known:
             if common == len(saved.tokens) and saved.session in ("", slot.session):
                 self._kept.remove(saved)  # this one goes on where that one ended
-        state = self._memory.save(slot.number)
         self._kept.append(SavedSequence(slot.tokens[:], slot.session, slot.salt, state))
         while self._is_full:
             self._kept.remove(min(self._kept, key=lambda saved: saved.session != ""))
@@ -116,7 +119,8 @@ class SavedSequences:
         """Copy it into an empty slot; if it is not to be kept besides, it is gone here."""
         if not self._memory.load(slot.number, saved.copy):
             return False
-        self._kept.remove(saved)
+        if saved in self._kept:  # what was evicted for it may have pushed it out
+            self._kept.remove(saved)
         if keep:
             self._kept.append(saved)
         return True

@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from threading import Barrier, BoundedSemaphore, Lock, Timer, stack_size
+from threading import Barrier, BoundedSemaphore, Event, Lock, Timer, stack_size
 from typing import Any, Final
 from weakref import finalize
 
@@ -24,18 +24,20 @@ SECONDS: Final = 5.0  # for one text; real schemas take a hundredth of it
 _MEMORY: Final = 1 << 30  # bytes of address space
 _WORKERS: Final = 2
 _START_SECONDS: Final = 60.0
+_sizing = Lock()
 _PROGRAM: Final = Path(__file__).with_name("trial_worker.py")
 
 
 def pool_with_stack(count: int, name: str) -> ThreadPoolExecutor:
     """Threads whose stack is as large as a worker's; all of them are started at once."""
     pool, all_started = ThreadPoolExecutor(count, thread_name_prefix=name), Barrier(count + 1)
-    before = stack_size(STACK)
-    try:
-        for _ in range(count):
-            pool.submit(all_started.wait)
-    finally:
-        stack_size(before)
+    with _sizing:  # the size is one of the process: several engines may be opened at the same time
+        before = stack_size(STACK)
+        try:
+            for _ in range(count):
+                pool.submit(all_started.wait)
+        finally:
+            stack_size(before)
     all_started.wait()
     return pool
 
@@ -55,9 +57,9 @@ class Cancellation:
     def set(self) -> None:
         """Cancel: stop what is running, and whatever would run next."""
         with self._lock:
-            self._is_set, stop = True, self._stop
-        if stop:
-            stop()
+            self._is_set = True
+            if self._stop:
+                self._stop()
 
     def check(self) -> None:
         """Raise `Cancelled` if it was."""
@@ -66,7 +68,7 @@ class Cancellation:
 
     @contextmanager
     def stopping(self, stop: Callable[[], None]) -> Generator[None]:
-        """Within the block, cancelling calls `stop`."""
+        """Within the block, and not behind it, cancelling calls `stop`."""
         with self._lock:
             self.check()
             self._stop = stop
@@ -104,21 +106,24 @@ class Trials:
         """Compile the text in a worker. A UsageError if that takes too long, or too much memory."""
         with self._free:
             cancellation.check()
-            worker = self._take()
-            overrun = Timer(self.seconds, worker.kill)
+            worker, is_stopped = self._take(), Event()
+
+            def stop() -> None:
+                is_stopped.set()
+                worker.kill()
+
             try:
-                with cancellation.stopping(worker.kill):
-                    overrun.start()
+                with cancellation.stopping(stop), _limiting(self.seconds, stop):
                     reply = _ask(worker, lark)
             except BaseException:
                 _end_all([worker])
                 raise
-            finally:
-                overrun.cancel()
-            if reply is not None:
+            if reply is None or is_stopped.is_set():  # it may be stopped also when it has replied
+                _end_all([worker])
+            else:
                 self._idle.append(worker)
+            if reply is not None:
                 return Trial(**reply)
-            _end_all([worker])
         cancellation.check()
         raise UsageError(
             f"the grammar is too complex: compiling it crashed, or took more than {self.seconds:g} s or {_MEMORY >> 20} MB",
@@ -150,6 +155,18 @@ class Trials:
             _end_all([worker])
             raise ModelError("the process that grammars are tried in does not start", retryable=True)
         return worker
+
+
+@contextmanager
+def _limiting(seconds: float, stop: Callable[[], None]) -> Generator[None]:
+    """Call `stop` if the block takes longer, and not behind it."""
+    timer = Timer(seconds, stop)
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()
 
 
 def _ask(worker: "subprocess.Popen[bytes]", lark: str) -> Any:

@@ -90,9 +90,9 @@ class Vocabulary(ABC):
         Most of a prompt was in the one before: the tokens of long pieces are cached.
         """
         if not specials:
-            return self._tokens(text.encode(), specials=False).tolist()
+            return self._tokens(_encode(text), specials=False).tolist()
         tokens: list[int] = []
-        for piece in self._safe_cuts.pieces(text.encode()):
+        for piece in self._safe_cuts.pieces(_encode(text)):
             known = self._token_cache.get(piece)
             if known is None:
                 known = self._tokens(piece)
@@ -137,7 +137,7 @@ class Vocabulary(ABC):
             raise PromptTooLong(len(pieces), most, is_least=True)
         for piece in pieces:
             if len(piece) > (enough := _SAMPLED_CHARACTERS * (most + 64)):
-                count = len(self._tokens(piece[:enough].encode())) - 64  # around the cut there may be more than in the whole
+                count = len(self._tokens(_encode(piece[:enough]))) - 64  # around the cut there may be more than in the whole
                 if count > most:
                     raise PromptTooLong(count, most, is_least=True)
 
@@ -192,6 +192,11 @@ class Vocabulary(ABC):
     @cached_property
     @abstractmethod
     def _safe_cuts(self) -> SafeCuts: ...
+
+
+def _encode(text: str) -> bytes:
+    """The text in UTF-8, with a question mark for half of a surrogate pair: in the arguments of a call there may be one."""
+    return text.encode("utf-8", "replace")
 
 
 class ByteVocabulary(Vocabulary):

@@ -1,5 +1,6 @@
 """GGUF models in process, by llama.cpp: `llama:/models/qwen.gguf`."""
 
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 
@@ -42,11 +43,16 @@ def open(
         numbers = f"{context}, {threads} and {live}"
         raise UsageError(f"context, threads and live must be at least 1, not {numbers}; queue and gpu_layers at least 0")
     path = Path(rest).expanduser()
-    weights = Weights(load(), path, gpu_layers=gpu_layers, context=context)
-    reader, no_images = open_projector(weights, projector, known_projector or find_projector(path), threads=threads)
-    weights.info = replace(weights.info, no_images=no_images)
-    sequences = min(live if weights.recurrent else 3 * live, MOST_SEQUENCES)
-    memory = LlamaContext(weights, size=context, threads=threads, sequences=sequences, pictures=reader and reader.rows)
+    with ExitStack() as opened:  # is closed again where the rest cannot be opened: weights may take all the memory there is
+        weights = Weights(load(), path, gpu_layers=gpu_layers, context=context)
+        opened.callback(weights.close)
+        reader, no_images = open_projector(weights, projector, known_projector or find_projector(path), threads=threads)
+        if reader:
+            opened.callback(reader.close)
+        weights.info = replace(weights.info, no_images=no_images)
+        sequences = min(live if weights.recurrent else 3 * live, MOST_SEQUENCES)
+        memory = LlamaContext(weights, size=context, threads=threads, sequences=sequences, pictures=reader and reader.rows)
+        opened.pop_all()
     return LlamaEngine(weights, memory, live=min(live, sequences), queue=queue, fast_forward=fast_forward, projector=reader)
 
 

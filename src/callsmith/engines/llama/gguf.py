@@ -168,7 +168,7 @@ class Weights:
         else:
             params.devices, params.n_gpu_layers = C.cast(none, C.c_void_p), 0
         library.log.clear()
-        self.pointer: int | None = self._c.llama_model_load_from_file(str(path).encode(), params)
+        self.pointer: int | None = self._c.llama_model_load_from_file(bytes(path), params)
         if not self.pointer:
             why = library.log.reason() or "the library gives no reason"
             hint = "the file may be damaged or incomplete: fetch it again"

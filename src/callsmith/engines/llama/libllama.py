@@ -16,6 +16,7 @@ from contextlib import contextmanager
 from functools import cache
 from importlib.metadata import version
 from pathlib import Path
+from threading import Lock
 from typing import Any, Final, TextIO, TypeAlias
 
 from callsmith.core.errors import CallsmithError, Unavailable
@@ -23,6 +24,7 @@ from callsmith.engines.llama_builds.locate import INSTALL, PACKAGE, locate, pinn
 
 _Pointer = C.c_void_p
 _SPINS: Final = "GOMP_SPINCOUNT"  # rounds of waiting
+_loading = Lock()
 
 
 class ModelParams(C.Structure):
@@ -233,8 +235,15 @@ class Library:
         return "dot products" if "asimddp" in processor.split() and "DOTPROD = 1" not in self.uses else ""
 
 
-@cache
 def load() -> Library:
+    """The one library of this process, also where several threads open their models at the same time: whatever it logs goes to
+    the object that was made last, and that must never go."""
+    with _loading:
+        return _load()
+
+
+@cache
+def _load() -> Library:
     return Library(locate().path)
 
 

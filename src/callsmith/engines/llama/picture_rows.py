@@ -25,8 +25,9 @@ class PictureRows:
         self.largest = largest
         self._pictures: WeakValueDictionary[int, Picture] = WeakValueDictionary()
 
-    def add(self, picture: Picture) -> None:
-        self._pictures[picture.tokens[0]] = picture
+    def add(self, picture: Picture) -> Picture:
+        """The picture, or the same one if somebody has it already: there is one of each, for as long as anybody has it."""
+        return self._pictures.setdefault(picture.tokens[0], picture)
 
     def of(self, token: int) -> Picture:
         picture = self._pictures.get(token)

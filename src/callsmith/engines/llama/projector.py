@@ -130,7 +130,7 @@ class Projector:
         params = self._c.mtmd_context_params_default()
         params.use_gpu, params.print_timings = bool(weights.placement.layers), False
         params.n_threads = threads or most_threads()
-        self.pointer: int | None = self._c.mtmd_init_from_file(str(path).encode(), weights.pointer, params)
+        self.pointer: int | None = self._c.mtmd_init_from_file(bytes(path), weights.pointer, params)
         if not self.pointer:
             hint = "The projector must belong to the model: take the one beside it where you have the model from."
             raise Unavailable(f"{path} is no projector for {weights.info.name}: {self._log.reason()}", hint=hint)
@@ -155,8 +155,6 @@ class Projector:
                     raise Unavailable("the engine was closed", retryable=True)
                 shown = self._show(content, int.from_bytes(fingerprint))
             self._kept.put((salt, fingerprint), shown, shown.size)
-        for picture in shown.pictures:
-            self.rows.add(picture)
         return shown
 
     def close(self) -> None:
@@ -196,13 +194,14 @@ class Projector:
         if status := self._c.mtmd_encode_chunk(self.pointer, chunk):
             raise ModelError(f"llama.cpp could not read an image (status {status}): {self._log.reason()}")
         rows = np.ctypeslib.as_array(self._c.mtmd_get_output_embd(self.pointer), (count, self._width)).copy()
-        return Picture(
+        picture = Picture(
             number_tokens(fingerprint, count),
             rows,
             self._c.mtmd_input_chunk_get_n_pos(chunk),
             (self._positions(chunk, count, 0), self._positions(chunk, count, 1)),
             self._is_whole,
         )
+        return self.rows.add(picture)
 
     def _positions(self, chunk: int, count: int, begin: int) -> NDArray[np.int32]:
         if not self.shares_positions:

@@ -173,6 +173,9 @@ def download(plan: DownloadPlan, report: Report = lambda done, total: None, *, f
                     )
                 )
             )
+            if paths[-1].parents[file.path.count("/")].name != plan.commit:
+                hint = "Fetch it again; what has stayed the same is kept."
+                raise Unavailable(f"{plan.name.repo} was changed while it was fetched", hint=hint, retryable=True)
         except CallsmithError:
             raise
         except Exception as error:
