@@ -1,6 +1,7 @@
 """`CaseRecord`: the outcome of one case in one setup; and the file in which records are kept as they come."""
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from hashlib import sha256
@@ -125,7 +126,7 @@ class Records:
         data = path.read_bytes() if path.is_file() else b""
         whole = data[: data.rfind(b"\n") + 1]
         if whole != data:
-            path.write_bytes(whole)
+            os.truncate(path, len(whole))  # in place: a file that is written anew may be lost on the way
         if whole:
             self._found = {(record.case, record.setup): record for record in read_records(self.folder)}
 
