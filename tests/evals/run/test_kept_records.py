@@ -1,9 +1,13 @@
-"""What was measured stays when a folder of results is opened again."""
+"""What was measured stays when a folder of results is opened again, and is not mixed with what other weights answer."""
 
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
+import pytest
+
+from callsmith.core.errors import UsageError
 from callsmith.evals.run.record import RECORDS, CaseRecord, Records, read_records
 
 ON_A_FULL_DISK = """
@@ -26,3 +30,16 @@ def test_opening_results_that_were_cut_off_loses_none_even_where_nothing_can_be_
     subprocess.run([sys.executable, "-c", ON_A_FULL_DISK, str(tmp_path)], check=False, capture_output=True)
     assert len(read_records(tmp_path)) == 10
     assert (tmp_path / RECORDS).read_bytes().endswith(b"}\n")
+
+
+@pytest.mark.parametrize("changed", [{"weights": {"quantization": "Q8_0", "size": 2}}, {"format": "pythonic"}])
+def test_answers_of_other_weights_under_the_same_name_are_refused(tmp_path: Path, changed: dict[str, Any]):
+    about = {"name": "Mine", "format": "hermes", "weights": {"quantization": "Q4_K_M", "size": 1}, "placement": "the processor"}
+    records = Records(tmp_path)
+    records.describe("m/free", {"model": "mine.gguf"}, about)
+    records.close()
+    again = Records(tmp_path)
+    again.describe("m/free", {"model": "mine.gguf"}, {**about, "name": "Another name", "placement": "a GPU"})
+    with pytest.raises(UsageError, match=f"results of another setup 'm/free'.*{next(iter(changed))}"):
+        again.describe("m/free", {"model": "mine.gguf"}, {**about, **changed})
+    again.close()

@@ -17,6 +17,7 @@ from callsmith.files import write_file
 
 VERSION = 1
 RECORDS, PLAN = "records.jsonl", "run.json"
+_ANSWERING = ("weights", "format")  # of what is kept beside a setup: other ones answer otherwise
 CallRow: TypeAlias = Mapping[str, Json]  # a call as it is kept: its name and its arguments
 
 
@@ -88,17 +89,19 @@ class Records:
 
     def describe(self, setup: str, description: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Say what a setup is. One that was something else when this folder was begun is a UsageError, for its records would
-        be mixed. `about` is kept beside it, and may change."""
-        known = self.plan["setups"].get(setup)
-        if known is not None and known["setup"] != description:
-            keys = {*known["setup"], *description}
-            changed = [key for key in sorted(keys) if known["setup"].get(key) != description.get(key)]
-            before, now = ({key: item.get(key) for key in changed} for item in (known["setup"], description))
-            raise UsageError(
-                f"{self.folder} has results of another setup {setup!r}: {json.dumps(before)} then, {json.dumps(now)} now; "
-                "name another folder with --out, or another setup",
-                field="out",
-            )
+        be mixed. `about` is kept beside it, and may change; but not the weights, nor the format in which they are read."""
+        if (known := self.plan["setups"].get(setup)) is not None:
+            told = [key for key in _ANSWERING if key in known["about"] and key in about]
+            before = {**known["setup"], **{key: known["about"][key] for key in told}}
+            now = {**description, **{key: about[key] for key in told}}
+            changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+            if changed:
+                was, is_now = (json.dumps({key: item.get(key) for key in changed}) for item in (before, now))
+                raise UsageError(
+                    f"{self.folder} has results of another setup {setup!r}: {was} then, {is_now} now; "
+                    "name another folder with --out, or another setup",
+                    field="out",
+                )
         self.plan["setups"][setup] = {"setup": dict(description), "about": dict(about)}
         write_file(self.folder / PLAN, in_json(self.plan, 2) + "\n")
 
