@@ -39,6 +39,11 @@ class KeptAnswer:
         return self.finish == "length"
 
     @property
+    def is_none(self) -> bool:
+        """Whether it is no answer: there is nothing in it, and what came has not the shape of one."""
+        return bool(self.faults) and not (self.text or self.thoughts or self.calls)
+
+    @property
     def has_calls(self) -> bool:
         """Whether it calls tools, or says that it does."""
         return bool(self.calls) or self.finish == "calls"

@@ -231,9 +231,9 @@ class _Asking:
         self._lost = 0
         if exchange.status in (401, 403):
             raise KeyWanted(context.target.url, exchange.status)
-        if exchange.status != 200:
-            return KeptAnswer(question.id, question.digest, error=describe(exchange))
-        return keep(question, self._dialect.read(exchange, stream=stream))
+        if exchange.status == 200 and not (kept := keep(question, self._dialect.read(exchange, stream=stream))).is_none:
+            return kept
+        return KeptAnswer(question.id, question.digest, error=describe(exchange))
 
     async def _send(self, context: ProbeContext, body: Json) -> Exchange:
         for attempt in range(_MOST_RETRIES):

@@ -1,0 +1,40 @@
+"""What counts as an answer, and what is kept of answers: an error in an answer's place is none, and nothing measured is lost."""
+
+import pytest
+
+pytest.importorskip("aiohttp")
+
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from callsmith.evals.against.comparison import AskedServer, compare_servers
+from callsmith.evals.against.questions import own_questions
+from callsmith.evals.check.dialects.chat import CHAT
+from tests.serving import served
+
+ERROR = {"error": {"message": "Rate limit exceeded", "code": 429}}
+
+
+def always(response: Response) -> Starlette:
+    """A server that says the same to whatever it is asked."""
+
+    async def models(request: Request) -> Response:
+        return JSONResponse({"object": "list", "data": [{"id": "m"}]})
+
+    async def chat(request: Request) -> Response:
+        return response
+
+    return Starlette(routes=[Route("/v1/models", models), Route("/v1/chat/completions", chat, methods=["POST"])])
+
+
+@pytest.mark.parametrize("response", [JSONResponse(ERROR), HTMLResponse("<html>Sign in</html>")], ids=["error", "page"])
+async def test_what_comes_in_the_place_of_an_answer_is_none_though_its_status_is_200(response: Response) -> None:
+    async with served(always(response)) as url:
+        server = AskedServer(f"{url}/v1")
+        asked = await compare_servers(server, own_questions()[:4], dialect=CHAT)
+        against = await compare_servers(server, own_questions()[:4], dialect=CHAT, reference=server)
+    assert [item.measure.name for item in asked.failed] == ["answered"]
+    assert next(iter(asked.failed[0].wrong.values())).startswith("200 ")
+    assert not against.is_finished and "did not answer 4 of 4" in against.remarks["no reference"]
