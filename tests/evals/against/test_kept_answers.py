@@ -12,6 +12,7 @@ from starlette.routing import Route
 from callsmith.evals.against.comparison import AskedServer, compare_servers
 from callsmith.evals.against.questions import own_questions
 from callsmith.evals.check.dialects.chat import CHAT
+from tests.evals.against.scripted import scripted
 from tests.serving import served
 
 ERROR = {"error": {"message": "Rate limit exceeded", "code": 429}}
@@ -38,3 +39,11 @@ async def test_what_comes_in_the_place_of_an_answer_is_none_though_its_status_is
     assert [item.measure.name for item in asked.failed] == ["answered"]
     assert next(iter(asked.failed[0].wrong.values())).startswith("200 ")
     assert not against.is_finished and "did not answer 4 of 4" in against.remarks["no reference"]
+
+
+async def test_a_question_that_is_forbidden_is_not_answered_and_the_others_are_not_lost() -> None:
+    times = iter(range(999))
+    async with served(scripted(lambda reply, body: 403 if next(times) == 5 else None)) as url:
+        report = await compare_servers(AskedServer(f"{url}/v1"), own_questions(), dialect=CHAT, concurrency=1)
+    assert len(report.answers) == 48
+    assert [list(item.wrong.values()) for item in report.failed] == [['403 {"error":{"message":"no"}}']]
