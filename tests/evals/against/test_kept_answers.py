@@ -1,6 +1,10 @@
 """What counts as an answer, and what is kept of answers: an error in an answer's place is none, and nothing measured is lost."""
 
+from pathlib import Path
+from typing import Any
+
 import pytest
+from typer.testing import CliRunner
 
 pytest.importorskip("aiohttp")
 
@@ -9,11 +13,13 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 
+from callsmith.cli.main import app as cli
+from callsmith.evals.against.answers import read_answers
 from callsmith.evals.against.comparison import AskedServer, compare_servers
 from callsmith.evals.against.questions import own_questions
 from callsmith.evals.check.dialects.chat import CHAT
 from tests.evals.against.scripted import scripted
-from tests.serving import served
+from tests.serving import served, served_apart
 
 ERROR = {"error": {"message": "Rate limit exceeded", "code": 429}}
 
@@ -47,3 +53,23 @@ async def test_a_question_that_is_forbidden_is_not_answered_and_the_others_are_n
         report = await compare_servers(AskedServer(f"{url}/v1"), own_questions(), dialect=CHAT, concurrency=1)
     assert len(report.answers) == 48
     assert [list(item.wrong.values()) for item in report.failed] == [['403 {"error":{"message":"no"}}']]
+
+
+def test_answers_that_did_not_come_leave_the_file_as_it_was(tmp_path: Path) -> None:
+    kept = tmp_path / "kept.jsonl"
+    arguments = ["--only", "simple", "--record", str(kept)]
+    with served_apart(scripted()) as url:
+        assert CliRunner().invoke(cli, ["check", f"{url}/v1", *arguments]).exit_code == 0
+    with served_apart(always(JSONResponse(ERROR, 500))) as url:
+        failed = CliRunner().invoke(cli, ["check", f"{url}/v1", *arguments])
+    assert failed.exit_code == 1 and "are in" not in failed.output
+    assert len(read_answers(kept).answers) == 6
+
+
+@pytest.mark.parametrize("option", ["--record", "--json", "--junit", "--markdown"])
+def test_a_folder_that_there_is_not_is_said_before_anything_is_asked(tmp_path: Path, option: str) -> None:
+    asked = list[Any]()
+    with served_apart(scripted(lambda reply, body: asked.append(body))) as url:
+        result = CliRunner().invoke(cli, ["check", f"{url}/v1", option, str(tmp_path / "nowhere" / "file")])
+    assert result.exit_code == 2 and "nowhere" in result.output
+    assert not asked

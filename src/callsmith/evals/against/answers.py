@@ -106,8 +106,10 @@ def _read_line(document: Json) -> KeptAnswer | _Header:
 
 
 def write_answers(path: Path, url: str, model: str, answers: Sequence[KeptAnswer]) -> int:
-    """Write answers to a file, those that are none aside. The number of those that were written."""
-    given = [answer for answer in answers if not answer.error]
+    """Write answers to a file, those that are none aside; where there are no others, the file stays as it was. The number of
+    those that were written."""
+    if not (given := [answer for answer in answers if not answer.error]):
+        return 0
     rows: list[Any] = [{_HEADER: url, "model": model, "version": _VERSION}, *map(dump, given)]
     try:
         write_file(path, "".join(f"{in_json(row)}\n" for row in rows))
