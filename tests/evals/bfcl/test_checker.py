@@ -9,7 +9,7 @@ from callsmith.core.errors import ModelError
 from callsmith.core.values import Call, Message, Tool
 from callsmith.evals.bfcl import checker_process
 from callsmith.evals.bfcl.checker import Checker
-from callsmith.evals.cases.case import Case, Turn
+from callsmith.evals.cases.case import Case, Turn, World
 
 ECHO = """
 import json, os, sys, time
@@ -65,6 +65,36 @@ async def test_a_verdict_that_does_not_come_is_wrong_and_the_next_one_comes_from
         late = await checker.check_calls(case({"f": {}}), [Call("sleep")])
         assert (late.is_right, late.error_type) == (False, "checker:timeout")
         assert (await checker.check_calls(case({"f": {}}), [Call("f")])).is_right
+    finally:
+        await checker.close()
+
+
+WORLDS = """
+import json, sys, time
+for line in sys.stdin:
+    asked = json.loads(line)
+    if asked["check"] == "conversation": answer = {"valid": False, "error_type": "multi_turn:other_state", "error": ""}
+    elif asked["calls"] == [{"sleep": {}}]: time.sleep(60)
+    else: answer = {"results": ["done" for _ in asked["calls"]]}
+    print(json.dumps(answer), flush=True)
+"""
+
+
+async def test_a_conversation_whose_world_another_has_ended_is_an_error_and_not_wrong(tmp_path: Path):
+    program, world = tmp_path / "worlds.py", World("multi_turn_base_0", ("GorillaFileSystem",), {})
+    program.write_text(WORLDS)
+    checker = Checker(tmp_path, program=program, seconds=1.0)
+    try:
+        for name in ("one", "two"):
+            assert await checker.run_calls(name, world, [Call("ls")]) == ["done"]
+        (late,) = await checker.run_calls("other", world, [Call("sleep")])
+        assert "no verdict within 1 s" in late
+        with pytest.raises(ModelError, match="its world"):
+            await checker.run_calls("one", world, [Call("ls")])
+        with pytest.raises(ModelError, match="its world"):
+            await checker.check_conversation("two", world, [])
+        assert not (await checker.check_conversation("other", world, [])).is_right  # that was its own doing
+        assert await checker.run_calls("new", world, [Call("ls")]) == ["done"]
     finally:
         await checker.close()
 
