@@ -1,5 +1,6 @@
 """What was measured stays when a folder of results is opened again, and is not mixed with what other weights answer."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -8,12 +9,14 @@ from typing import Any
 import pytest
 
 from callsmith.core.errors import UsageError
-from callsmith.evals.run.record import RECORDS, CaseRecord, Records, read_records
+from callsmith.evals.cases.case import Case, read_case
+from callsmith.evals.run.record import RECORDS, CaseRecord, Records, case_digest, read_records
 
 ON_A_FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from callsmith.evals.run.record import Records
+from callsmith.evals.cases.case import Case, read_case
+from callsmith.evals.run.record import RECORDS, CaseRecord, Records, case_digest, read_records
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))
 Records(Path(sys.argv[1])).close()
@@ -43,3 +46,25 @@ def test_answers_of_other_weights_under_the_same_name_are_refused(tmp_path: Path
     with pytest.raises(UsageError, match=f"results of another setup 'm/free'.*{next(iter(changed))}"):
         again.describe("m/free", {"model": "mine.gguf"}, {**about, **changed})
     again.close()
+
+
+def asking(city: str, image: str) -> Case:
+    call = {"id": "call_1", "type": "function", "function": {"name": "weather", "arguments": json.dumps({"city": city})}}
+    shown = {"type": "image_url", "image_url": {"url": f"data:image/png;base64,{image}"}}
+    messages = [
+        {"role": "user", "content": [{"type": "text", "text": "Is it warm there?"}, shown]},
+        {"role": "assistant", "content": "", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call_1", "content": "17 degrees"},
+    ]
+    return read_case({"id": "one", "messages": messages, "expect": "no_call"})
+
+
+def test_a_case_with_another_call_or_image_in_its_history_is_another_case():
+    asked = case_digest(asking("Oslo", "AAAA"))
+    assert asked == case_digest(asking("Oslo", "AAAA"))
+    assert len({asked, case_digest(asking("Lima", "AAAA")), case_digest(asking("Oslo", "BBBB"))}) == 3
+
+
+def test_a_case_of_words_alone_is_the_same_case_as_before():
+    words = read_case({"id": "one", "messages": [{"role": "user", "content": "Hi"}], "expect": "no_call"})
+    assert case_digest(words) == "e82fd3566a9e"

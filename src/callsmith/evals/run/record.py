@@ -2,7 +2,7 @@
 
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import dump, load
 from callsmith.core.types.escaped_text import in_json
-from callsmith.core.values import Call, Json
+from callsmith.core.values import Call, Json, Message
 from callsmith.evals.cases.case import Case
 from callsmith.files import write_file
 
@@ -64,10 +64,16 @@ def call_row(call: Call) -> CallRow:
 
 def case_digest(case: Case) -> str:
     """What tells a case from another of the same id."""
-    messages = [[(message.role, message.content) for message in turn.messages] for turn in case.turns]
+    messages = [[_message_row(message) for message in turn.messages] for turn in case.turns]
     tools = [[(tool.name, tool.description, tool.parameters) for tool in turn.tools] for turn in case.turns]
     right = [case.expect, [call_row(call) for call in case.calls], list(case.answers)]
     return sha256(json.dumps([messages, tools, right], sort_keys=True, default=dict).encode()).hexdigest()[:12]
+
+
+def _message_row(message: Message) -> Sequence[Json]:
+    """What tells a message from another: its role and its words, and what else it has, if there is anything."""
+    others = {name: value for name, value in dump(message).items() if name not in ("role", "content")}
+    return [message.role, message.content, *([others] if others else [])]
 
 
 class Records:
