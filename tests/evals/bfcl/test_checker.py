@@ -1,5 +1,7 @@
 """The checker's process: a pretended checker where the benchmark is not there, and what is done when it misbehaves."""
 
+import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,6 @@ def program(tmp_path: Path) -> Path:
 
 
 async def test_the_checker_runs_apart_and_is_told_tools_in_its_own_words(tmp_path: Path, program: Path, monkeypatch: Any):
-    import json
-
     monkeypatch.setenv("OPENAI_API_KEY", "secret")
     checker = Checker(tmp_path, program=program)
     try:
@@ -57,6 +57,26 @@ async def test_the_checker_runs_apart_and_is_told_tools_in_its_own_words(tmp_pat
         "properties": {"x": {"type": "float"}, "y": {"type": "array", "items": {"type": "dict"}}, "z": {"type": "any"}},
         "required": ["x"],
     }
+
+
+async def test_tools_of_ones_own_may_have_any_schema(tmp_path: Path, program: Path):
+    properties: Any = {
+        "anything": True,
+        "list": {"type": "array", "items": True},
+        "nothing": {"type": "null"},
+        "either": {"type": ["string", "null"]},
+        "one": {"enum": ["a"]},
+    }
+    tool = Tool("f", parameters={"type": "object", "properties": properties})
+    own = replace(case({"f": {"nothing": [None]}}), turns=(Turn((Message.user("?"),), (tool,)),))
+    checker = Checker(tmp_path, program=program)
+    try:
+        verdict = await checker.check_calls(own, [Call("f", {"nothing": None})])
+    finally:
+        await checker.close()
+    told = json.loads(verdict.error)["asked"]["functions"][0]["parameters"]["properties"]
+    any: Any = {"type": "any"}
+    assert told == {"anything": any, "list": {"type": "array", "items": any}, "nothing": any, "either": any, "one": any}
 
 
 async def test_a_verdict_that_does_not_come_is_wrong_and_the_next_one_comes_from_a_new_process(tmp_path: Path, program: Path):

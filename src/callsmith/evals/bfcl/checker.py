@@ -10,13 +10,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from callsmith.core.errors import ModelError
+from callsmith.core.types.tables import as_object, as_text
 from callsmith.core.values import Call, Json
 from callsmith.evals.bfcl import checker_process
 from callsmith.evals.cases.case import Case, World
 
 SECONDS: Final = 30.0  # that one answer may take
 _LONGEST: Final = 64 * 1024 * 1024  # bytes of an answer
-_NAMES: Final = {"object": "dict", "number": "float"}  # what the checker calls types
+# What the checker calls types. It knows no others, and takes a value of any that is among the acceptable ones.
+_NAMES: Final = {"object": "dict", "number": "float", **{name: name for name in ("string", "integer", "boolean", "array")}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,9 +150,9 @@ def _function(name: str, parameters: Mapping[str, Json]) -> dict[str, Any]:
     }
 
 
-def _rename_types(schema: Mapping[str, Any]) -> dict[str, Any]:
-    kind = schema.get("type", "any")
-    typed: dict[str, Any] = {"type": _NAMES.get(kind, kind) if isinstance(kind, str) else "any"}
+def _rename_types(schema: Any) -> dict[str, Any]:
+    table: Mapping[str, Any] = as_object(schema)  # a schema may be true, too
+    typed: dict[str, Any] = {"type": _NAMES.get(as_text(table.get("type")), "any")}
     if typed["type"] == "array":
-        typed["items"] = _rename_types(schema.get("items") or {})
+        typed["items"] = _rename_types(table.get("items"))
     return typed
