@@ -254,6 +254,7 @@ def _port(host: str, port: int) -> Diagnosis:
 
 
 def _reachable(url: str) -> Diagnosis:
+    from http.client import HTTPException
     from urllib.request import urlopen
 
     base = url.rstrip("/").removesuffix("/v1")
@@ -261,6 +262,6 @@ def _reachable(url: str) -> Diagnosis:
     try:
         with urlopen(f"{base}/health", timeout=5) as response:
             status = json.load(response)["status"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, HTTPException, ValueError, KeyError, TypeError) as error:
         return Diagnosis("fail", "server", f"{base} does not answer as callsmith does: {getattr(error, 'reason', error)}", remedy)
     return Diagnosis("ok" if status == "ok" else "warn", "server", f"{base} says: {status}")
