@@ -73,3 +73,12 @@ def test_a_folder_that_there_is_not_is_said_before_anything_is_asked(tmp_path: P
         result = CliRunner().invoke(cli, ["check", f"{url}/v1", option, str(tmp_path / "nowhere" / "file")])
     assert result.exit_code == 2 and "nowhere" in result.output
     assert not asked
+
+
+def test_the_conclusion_counts_only_questions_that_the_record_has(tmp_path: Path) -> None:
+    kept = str(tmp_path / "kept.jsonl")
+    with served_apart(scripted()) as url:
+        CliRunner().invoke(cli, ["check", f"{url}/v1", "--only", "simple_1", "--record", kept])
+        result = CliRunner().invoke(cli, ["check", f"{url}/v1", "--against", kept])
+    assert "not recorded: 47 of 48 questions" in result.output
+    assert "; 1 of 48 questions compared, " in result.output
