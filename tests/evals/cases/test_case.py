@@ -39,6 +39,12 @@ def test_a_case_is_read():
         ({"calls": []}, "belong to a case that expects calls"),
         ({"calls": [{"arguments": {}}]}, "name"),
         ({"answers": [{"add": {"a": 1}}]}, "acceptable values"),
+        # what could never be right is a slip
+        ({"calls": [{"name": "add", "argument": {"a": 1}}]}, "argument"),
+        ({"calls": [{"name": "ad", "arguments": {"a": 1}}]}, "no tool 'ad'"),
+        ({"calls": None, "answers": [{"ad": {"a": [1]}}]}, "no tool 'ad'"),
+        ({"calls": None, "answers": [{}]}, "acceptable values"),
+        ({"calls": None, "answers": [{"add": {"a": []}}]}, "acceptable values"),
         ({"messages": []}, "messages"),
         ({"question": "?"}, "question"),
     ],
