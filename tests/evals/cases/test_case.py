@@ -61,6 +61,12 @@ def test_a_file_names_the_line_that_is_wrong(tmp_path: Path):
         read_cases(path)
 
 
+def test_a_file_that_another_system_has_written_is_read(tmp_path: Path):
+    path = tmp_path / "cases.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(CASE).encode() + b"\r\n\r\n" + json.dumps({**CASE, "id": "two"}).encode())
+    assert [case.id for case in read_cases(path)] == ["one", "two"]
+
+
 def test_two_cases_of_one_id_are_refused(tmp_path: Path):
     path = tmp_path / "cases.jsonl"
     path.write_text(2 * (json.dumps(CASE) + "\n"))

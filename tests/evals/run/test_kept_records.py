@@ -15,8 +15,7 @@ from callsmith.evals.run.record import RECORDS, CaseRecord, Records, case_digest
 ON_A_FULL_DISK = """
 import resource, sys
 from pathlib import Path
-from callsmith.evals.cases.case import Case, read_case
-from callsmith.evals.run.record import RECORDS, CaseRecord, Records, case_digest, read_records
+from callsmith.evals.run.record import Records
 
 resource.setrlimit(resource.RLIMIT_FSIZE, (50, 50))
 Records(Path(sys.argv[1])).close()

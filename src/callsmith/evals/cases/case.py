@@ -95,7 +95,7 @@ def read_lines(path: Path, read: Callable[[Json], _Line], what: str) -> list[_Li
             content = file.read(_MOST_BYTES + 1)  # /dev/zero and a pipe may never end
         if len(content) > _MOST_BYTES:
             raise UsageError(f"cannot read {what}s from {path}: it has more than {_MOST_BYTES:,} bytes", field=f"{what}s")
-        lines = content.decode("utf-8").split("\n")
+        lines = content.decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {what}s from {path}: {error}", field=f"{what}s") from error
     found: dict[str, _Line] = {}
