@@ -67,3 +67,15 @@ def test_a_case_with_another_call_or_image_in_its_history_is_another_case():
 def test_a_case_of_words_alone_is_the_same_case_as_before():
     words = read_case({"id": "one", "messages": [{"role": "user", "content": "Hi"}], "expect": "no_call"})
     assert case_digest(words) == "e82fd3566a9e"
+
+
+@pytest.mark.parametrize("line", [b"\0\0\0\n", b"<<<<<<< HEAD\n", b'{"case": 1}\n'])
+def test_a_record_that_cannot_be_read_is_named_by_its_line(tmp_path: Path, line: bytes):
+    records = Records(tmp_path)
+    records.add(CaseRecord("one", "sums", "m/free", "d"))
+    records.close()
+    with (tmp_path / RECORDS).open("ab") as file:
+        file.write(line)
+    for read in (read_records, Records):
+        with pytest.raises(UsageError, match=r"records.jsonl, line 2: .*; without it its case is asked again"):
+            read(tmp_path)

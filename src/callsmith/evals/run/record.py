@@ -150,9 +150,13 @@ def read_records(folder: Path) -> list[CaseRecord]:
     if not (folder / RECORDS).is_file():
         raise UsageError(f"there are no results in {folder}", field="folder")
     records: dict[tuple[str, str], CaseRecord] = {}
-    for line in (folder / RECORDS).read_bytes().splitlines(keepends=True):
+    for number, line in enumerate((folder / RECORDS).read_bytes().splitlines(keepends=True), 1):
         if line.endswith(b"\n"):
-            record = read_record(json.loads(line))
+            try:
+                record = read_record(json.loads(line))
+            except (ValueError, RecursionError, UsageError) as error:
+                where = f"{folder / RECORDS}, line {number}"
+                raise UsageError(f"{where}: {error}; without it its case is asked again", field="folder") from error
             records[record.case, record.setup] = record
     return list(records.values())
 
