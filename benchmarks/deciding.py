@@ -30,11 +30,11 @@ def tools(round: int) -> tuple[Tool, ...]:
     )
 
 
-async def first_token(model: LocalModel, request: Request) -> tuple[float, int]:
-    """Seconds to the first text, and the tokens that were read and not cached."""
-    began, seconds, read = time.perf_counter(), 0.0, 0
+async def first_token(model: LocalModel, request: Request) -> tuple[float | None, int]:
+    """Seconds to the first text (None: the answer has none), and the tokens that were read and not cached."""
+    began, seconds, read = time.perf_counter(), None, 0
     async for event in model.stream(request):
-        if isinstance(event, Text) and not seconds:
+        if isinstance(event, Text) and seconds is None:
             seconds = time.perf_counter() - began
         if isinstance(event, Stopped):
             read = event.usage.prompt - event.usage.cached
@@ -45,7 +45,7 @@ async def measure(name: str) -> None:
     model = open_local(name)
     ways = {"template": with_tool_prompt(model, name, Options(), "template"), model.traits.tool_prompt.name: model}
     rows: list[tuple[object, ...]] = []
-    times: dict[tuple[str, str], list[tuple[float, int]]] = {}
+    times: dict[tuple[str, str], list[tuple[float | None, int]]] = {}
     for number in range(ROUNDS):
         for way, way_model in ways.items():
             messages = [Message.user("Hello, how are you?")]
@@ -54,8 +54,10 @@ async def measure(name: str) -> None:
                 times.setdefault((when, way), []).append(await first_token(way_model, request))
                 messages += [Message.assistant("I am fine, thank you."), Message.user("Why are leaves green?")]
     for (when, way), values in sorted(times.items()):
-        rows.append((f"{when}, {way}", median([seconds for seconds, _ in values]), median([read for _, read in values])))
-    show(f"{name}: to the first visible token of an answer in words", ("", "s (median)", "tokens read"), rows)
+        words = [seconds for seconds, _ in values if seconds is not None]
+        in_words = f"{len(words)} of {len(values)}"
+        rows.append((f"{when}, {way}", median(words) if words else "-", in_words, median([read for _, read in values])))
+    show(f"{name}: to the first visible token of an answer in words", ("", "s (median)", "in words", "tokens read"), rows)
     await model.close()
 
 

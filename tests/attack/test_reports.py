@@ -32,11 +32,13 @@ from callsmith.runtime.telemetry.turns import CallRecord, TurnRecord
 from callsmith.server.http.logs import LineFormatter
 from tests.serving import served_apart
 
-COMMANDS = "\x1b]52;c;cm0gLXJmIC8=\x07\x1b[2J\x9b31m\u202e\u200b\x08\x00\x7f\u2028\ud800\r\n2026-11-17T00:00:00+0000 INFO forged"
+COMMANDS = (
+    "\x1b]52;c;cm0gLXJmIC8=\x07\x1b[2J\x9b31m\u202e\u200b\x08\x00\x7f\u2028\ud800\uffff\r\n2026-11-17T00:00:00+0000 INFO forged"
+)
 MARKUP = "</td> | <script>alert(1)</script> <img src=x> ![i](http://evil.example/i.png) [l](javascript:a) `c` ** # \"'"
 HOSTILE = f"m{COMMANDS} {MARKUP} https://evil.example www.evil.example @all"
 SWAPPING = Path(__file__).with_name("swapping.py")
-OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u202e\ud800]")
+OBEYED = re.compile("[\0-\x08\x0b-\x1f\x7f-\x9f\u200b\u2028\u202e\ud800\uffff]")
 TAGS = re.compile(r"<(script|img|a)\b")
 
 

@@ -1,6 +1,7 @@
 """`callsmith doctor`: one line each, what to do, and an exit code."""
 
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -154,6 +155,20 @@ def test_a_server_that_does_not_answer_fails(callsmith):
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     result = callsmith(*SCRIPTED, "--url", f"http://127.0.0.1:{port}/v1")
+    assert result.code == 1
+    assert line_of(result.out, "server").startswith("fail")
+
+
+def test_something_else_that_listens_there_fails(callsmith):
+    def answer() -> None:
+        connection, _ = listener.accept()
+        with connection:
+            connection.recv(1000)
+            connection.sendall(b"SSH-2.0-OpenSSH_9.9\r\n")
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        threading.Thread(target=answer, daemon=True).start()
+        result = callsmith(*SCRIPTED, "--url", f"http://127.0.0.1:{listener.getsockname()[1]}")
     assert result.code == 1
     assert line_of(result.out, "server").startswith("fail")
 

@@ -6,6 +6,9 @@ from typing import Any
 
 import pytest
 
+from tests.evals.against.scripted import scripted
+from tests.serving import served_apart
+
 ADD = {
     "type": "function",
     "function": {
@@ -73,3 +76,22 @@ def test_a_model_can_be_asked_behind_our_own_server(callsmith, cases: Path, tmp_
     (scores,) = json.loads((tmp_path / "out" / "results.json").read_text())["scores"]
     assert (scores["setup"], scores["overall"]["right"], scores["errors"]) == ("scripted/served", 1, 0)
     assert scores["schema_valid"] == {"right": 2, "n": 2, "share": 1.0, "low": pytest.approx(0.34, abs=0.01), "high": 1.0}
+
+
+def test_answers_that_failed_are_said_and_the_command_ends_with_1_until_they_come(callsmith, cases: Path, tmp_path: Path):
+    pytest.importorskip("aiohttp")
+    is_broken = True
+
+    def refuse(reply: Any, body: Any) -> int | None:
+        return 400 if is_broken and body["messages"][-1]["content"] == "one" else None
+
+    with served_apart(scripted(refuse)) as url:
+        arguments = ("--cases", str(cases), "--model", f"m={url}/v1#m", "--out", str(tmp_path / "out"))
+        failed = callsmith("eval", *arguments)
+        is_broken = False
+        again = callsmith("eval", *arguments)
+    assert failed.code == 1
+    assert "1 of 2 answers failed; the same command asks them again" in failed.err
+    assert (tmp_path / "out" / "report.md").is_file()
+    assert again.code == 0
+    assert "failed" not in again.err

@@ -39,6 +39,12 @@ def test_a_case_is_read():
         ({"calls": []}, "belong to a case that expects calls"),
         ({"calls": [{"arguments": {}}]}, "name"),
         ({"answers": [{"add": {"a": 1}}]}, "acceptable values"),
+        # what could never be right is a slip
+        ({"calls": [{"name": "add", "argument": {"a": 1}}]}, "argument"),
+        ({"calls": [{"name": "ad", "arguments": {"a": 1}}]}, "no tool 'ad'"),
+        ({"calls": None, "answers": [{"ad": {"a": [1]}}]}, "no tool 'ad'"),
+        ({"calls": None, "answers": [{}]}, "acceptable values"),
+        ({"calls": None, "answers": [{"add": {"a": []}}]}, "acceptable values"),
         ({"messages": []}, "messages"),
         ({"question": "?"}, "question"),
     ],
@@ -53,6 +59,12 @@ def test_a_file_names_the_line_that_is_wrong(tmp_path: Path):
     path.write_text(json.dumps(CASE) + "\n\n{not json\n")
     with pytest.raises(UsageError, match="line 3"):
         read_cases(path)
+
+
+def test_a_file_that_another_system_has_written_is_read(tmp_path: Path):
+    path = tmp_path / "cases.jsonl"
+    path.write_bytes(b"\xef\xbb\xbf" + json.dumps(CASE).encode() + b"\r\n\r\n" + json.dumps({**CASE, "id": "two"}).encode())
+    assert [case.id for case in read_cases(path)] == ["one", "two"]
 
 
 def test_two_cases_of_one_id_are_refused(tmp_path: Path):

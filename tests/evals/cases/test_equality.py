@@ -54,3 +54,9 @@ def test_a_call_that_fits_two_leaves_the_other_to_whom_it_alone_fits():
     answers: Any = [{"f": {"x": [1, 2]}}, {"f": {"x": [1]}}]
     assert ast_eq_any([Call("f", {"x": 1}), Call("f", {"x": 2})], answers)
     assert not ast_eq_any([Call("f", {"x": 2}), Call("f", {"x": 2})], answers)
+
+
+def test_many_equal_calls_are_compared_at_once():
+    calls, right = ([*[Call("roll", {"sides": 6})] * 60, Call(last, {})] for last in ("stop", "end"))
+    assert not ast_eq(calls, right)
+    assert ast_eq(calls, calls[::-1])

@@ -233,6 +233,12 @@ async def test_servers_may_leave_roles_to_the_template_where_the_api_does_not_na
     assert [finding.verdict for finding in report.findings] == [verdict]
 
 
+async def test_a_server_that_is_busy_has_refused_no_mistake() -> None:
+    busy: Fault = lambda request, body: body if "models" in request["path"] else (429, b'{"error": {"message": "slow down"}}')  # noqa: E731
+    report = await checked(Faulty(application(), busy), dialects=["chat"])
+    assert [finding.probe.name for finding in report.of("right")] == ["answers.models"]
+
+
 def test_markers_are_those_that_a_model_was_taught() -> None:
     assert "<tool_call>" in markup("qwen2.5-7b") and "[TOOL_CALLS]" not in markup("qwen2.5-7b")
     assert {"<tool_call>", "[TOOL_CALLS]", "</think>", "<|im_end|>"} <= set(markup("somebodys-model"))

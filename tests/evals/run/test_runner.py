@@ -16,6 +16,7 @@ from callsmith.evals.cases.case import Case, Turn
 from callsmith.evals.run.record import RECORDS, CaseRecord, Records, read_records
 from callsmith.evals.run.runner import Runner, RunSettings
 from callsmith.evals.run.setup import NAMED
+from callsmith.evals.scores.scores import score
 from callsmith.formats import format_named
 from callsmith.formats.prompt.template import CHATML, Template
 from callsmith.models.local import LocalModel
@@ -70,6 +71,17 @@ async def test_an_error_is_wrong_also_where_no_call_is_right(tmp_path: Path):
     failed = by_case["text", "m/free-repaired"]
     assert "gone" in failed.error
     assert failed.error_type == "error"
+    assert failed.is_equal is None
+
+
+async def test_an_error_is_no_equal_answer_where_calls_are_right(tmp_path: Path):
+    replies = [written('{"a": 1}'), Unavailable("gone")]
+    cases = [case("one"), case("two")]
+    await Runner(model(*replies), {"m/free": NAMED["free"]}, Records(tmp_path), settings=ONE_AT_A_TIME).run(cases)
+    records = read_records(tmp_path)
+    assert [record.is_equal for record in records] == [True, False]
+    equal = score("m/free", records).equal
+    assert (equal.right, equal.n) == (1, 2)
 
 
 async def test_a_run_that_was_stopped_goes_on_and_asks_again_only_what_failed(tmp_path: Path):

@@ -10,7 +10,7 @@ import pytest
 from callsmith.core.errors import UsageError
 from callsmith.evals.cases.case import Expect
 from callsmith.evals.cases.sample import Half, half_of
-from callsmith.evals.run.record import CaseRecord
+from callsmith.evals.run.record import CaseRecord, Records, read_plan
 from callsmith.evals.scores.tuning import (
     against_template,
     at_threshold,
@@ -138,6 +138,21 @@ def test_the_way_is_chosen_on_one_half_and_reported_on_the_other(tmp_path: Path)
     assert "0.0 % (0.0–79.3) of 1" in text
     assert "m/json against m/template" in text
     assert (tmp_path / "m.json").is_file()
+
+
+@pytest.mark.parametrize("name", ["org/model", "run", "records"])
+def test_a_report_has_a_file_of_its_own_whatever_the_model_is_called(tmp_path: Path, name: str):
+    results = Records(tmp_path)
+    results.describe("m/template", {"model": name}, {})
+    for item in TEMPLATE:
+        results.add(item)
+    path = write_tuning(tmp_path, name, choose({"template": TEMPLATE}, expects(TEMPLATE)))
+    assert path.parent == tmp_path
+    assert path.read_text().startswith(f"# Tuning of {name}")
+    assert path.with_suffix(".json").is_file()
+    results.close()
+    assert len(Records(tmp_path).all()) == len(TEMPLATE)
+    assert list(read_plan(tmp_path)["setups"]) == ["m/template"]
 
 
 def test_of_equal_ways_the_template_s_own_counts_then_the_shorter_prompt():

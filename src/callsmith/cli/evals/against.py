@@ -115,15 +115,15 @@ def hold_against(
     finally:
         progress.end()
     _show(report, verbose=verbose)
+    given = [item.whole for item in report.answers]
+    if options.record is not None and (kept := write_answers(options.record, report.url, report.model, given)):
+        echo(f"{kept} answers are in {options.record}: callsmith check URL --against {options.record}")
     if as_json is not None:
         as_json.write_text(in_json(reports.as_json(report), 2), "utf-8")
     if junit is not None:
         junit.write_text(reports.as_junit(report), "utf-8")
     if markdown is not None:
         markdown.write_text(reports.as_markdown(report), "utf-8")
-    if options.record is not None:
-        kept = write_answers(options.record, report.url, report.model, [item.whole for item in report.answers])
-        echo(f"{kept} answers are in {options.record}: callsmith check URL --against {options.record}")
     if interrupted:
         raise KeyboardInterrupt
     return report.is_finished and not report.failed

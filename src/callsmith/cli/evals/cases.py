@@ -18,10 +18,10 @@ def find_cases(file: Path | None, categories: Sequence[str], *, with_conversatio
     several turns, which take long."""
     if file is None:
         return load_cases(_fetch_benchmark(), categories or ([*SINGLE_TURN, *MULTI_TURN] if with_conversations else SINGLE_TURN))
-    cases = [case for case in read_cases(file) if not categories or case.category in categories]
-    if not cases:
-        raise UsageError(f"{file} has no case of {', '.join(categories)}", field="categories")
-    return cases
+    cases = read_cases(file)
+    if missing := set(categories) - {case.category for case in cases}:
+        raise UsageError(f"{file} has no case of {', '.join(sorted(missing))}", field="categories")
+    return [case for case in cases if not categories or case.category in categories]
 
 
 @contextmanager

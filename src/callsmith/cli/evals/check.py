@@ -92,6 +92,9 @@ def check(
         return
     if not url:
         raise UsageError("the address of a server is missing: callsmith check http://127.0.0.1:8000/v1", field="url")
+    for name, path in (("json", as_json), ("junit", junit), ("markdown", markdown), ("record", record)):
+        if path is not None and not path.parent.is_dir():  # said before anything is asked: afterwards it would be lost
+            raise UsageError(f"{path} cannot be written: there is no folder {path.parent}", field=name)
     if against or record:
         from callsmith.cli.evals.against import ComparisonOptions, hold_against
 

@@ -81,9 +81,14 @@ def evaluate(
     chosen = sample(available, per_category=QUICK if quick and per_category is None else per_category, ids=listed, seed=seed)
     settings = RunSettings(max_tokens, seconds, concurrency or AT_ONCE)
     options = Options(**engine, format=format, live=settings.concurrency)
+    models = _models(model)
+    labels = [f"{name}/{setup.name}" for name in models for setup in setups]
     with open_records(out) as records:
-        asyncio.run(_evaluate(_models(model), options, setups, chosen, records, settings, serve=serve))
+        asyncio.run(_evaluate(models, options, setups, chosen, records, settings, serve=serve))
     _report(out)
+    if failed := sum(records.done(case, label) is None for case in chosen for label in labels):
+        echo(f"{failed} of {len(chosen) * len(labels)} answers failed; the same command asks them again", err=True)
+        raise typer.Exit(1)
 
 
 @app.command("compare", epilog=example("callsmith eval compare free guarded --out eval-results"))

@@ -24,8 +24,10 @@ _LONGEST_NOTE = 100
 
 
 def is_hidden(char: str) -> bool:
-    """Whether nobody would see a character, or a terminal would obey it; ends of lines and tabs aside."""
-    return not (char.isprintable() or char in _SPACE) and unicodedata.category(char) in _HIDING
+    """Whether nobody would see a character, or a terminal would obey it; ends of lines and tabs aside. U+FFFE and U+FFFF are
+    none, and XML takes neither."""
+    hidden = unicodedata.category(char) in _HIDING or char in "\ufffe\uffff"
+    return hidden and not (char.isprintable() or char in _SPACE)
 
 
 def show_hidden(text: str) -> str:

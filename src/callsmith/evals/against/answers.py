@@ -39,6 +39,11 @@ class KeptAnswer:
         return self.finish == "length"
 
     @property
+    def is_none(self) -> bool:
+        """Whether it is no answer: there is nothing in it, and what came has not the shape of one."""
+        return bool(self.faults) and not (self.text or self.thoughts or self.calls)
+
+    @property
     def has_calls(self) -> bool:
         """Whether it calls tools, or says that it does."""
         return bool(self.calls) or self.finish == "calls"
@@ -101,8 +106,10 @@ def _read_line(document: Json) -> KeptAnswer | _Header:
 
 
 def write_answers(path: Path, url: str, model: str, answers: Sequence[KeptAnswer]) -> int:
-    """Write answers to a file, those that are none aside. The number of those that were written."""
-    given = [answer for answer in answers if not answer.error]
+    """Write answers to a file, those that are none aside; where there are no others, the file stays as it was. The number of
+    those that were written."""
+    if not (given := [answer for answer in answers if not answer.error]):
+        return 0
     rows: list[Any] = [{_HEADER: url, "model": model, "version": _VERSION}, *map(dump, given)]
     try:
         write_file(path, "".join(f"{in_json(row)}\n" for row in rows))

@@ -203,6 +203,7 @@ class _Asking:
         self._dialect, self._tokens, self._seconds, self._name = dialect, tokens, seconds, name
         self._context: ProbeContext | None = None
         self._lost = 0  # answers in a row
+        self._has_let_in = False  # with the key that it was given
         self.stopped = ""
 
     async def connect(self, server: AskedServer, stack: AsyncExitStack) -> tuple[str, str, ServerKind]:
@@ -229,11 +230,12 @@ class _Asking:
         finally:
             context.target.exchanges.clear()
         self._lost = 0
-        if exchange.status in (401, 403):
+        if exchange.status in (401, 403) and not self._has_let_in:
             raise KeyWanted(context.target.url, exchange.status)
-        if exchange.status != 200:
-            return KeptAnswer(question.id, question.digest, error=describe(exchange))
-        return keep(question, self._dialect.read(exchange, stream=stream))
+        self._has_let_in = True
+        if exchange.status == 200 and not (kept := keep(question, self._dialect.read(exchange, stream=stream))).is_none:
+            return kept
+        return KeptAnswer(question.id, question.digest, error=describe(exchange))
 
     async def _send(self, context: ProbeContext, body: Json) -> Exchange:
         for attempt in range(_MOST_RETRIES):

@@ -66,11 +66,11 @@ def from_case(case: Case) -> Question:
 
 def choose(questions: Sequence[Question], only: Collection[str]) -> list[Question]:
     """The questions whose ids or categories fit one of these patterns; all, where there are none."""
-    chosen = [item for item in questions if not only or any(_fits(item, pattern) for pattern in only)]
-    if not chosen:
-        known = ", ".join(dict.fromkeys(item.category for item in questions))
-        raise UsageError(f"no case and no category is called {', '.join(only)}; there are {known}", field="only")
-    return chosen
+    for pattern in only:
+        if not any(_fits(item, pattern) for item in questions):
+            known = ", ".join(dict.fromkeys(item.category for item in questions))
+            raise UsageError(f"no case and no category is called {pattern}; there are {known}", field="only")
+    return [item for item in questions if not only or any(_fits(item, pattern) for pattern in only)]
 
 
 def repeat(questions: Sequence[Question], times: int) -> list[Question]:

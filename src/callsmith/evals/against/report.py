@@ -50,16 +50,18 @@ def conclude(report: AgainstReport) -> str:
     n, seconds = len(report.answers), f"{report.seconds:.0f} s"
     if not report.reference:
         return f"{n} questions were asked, {seconds}"
+    compared = sum(item.reference is not None and not item.reference.error for item in report.answers)
+    questions = f"{n} questions, {seconds}" if compared == n else f"{compared} of {n} questions compared, {seconds}"
     if report.failed:
-        return f"not as the reference by {', '.join(item.measure.name for item in report.failed)}; {n} questions, {seconds}"
+        return f"not as the reference by {', '.join(item.measure.name for item in report.failed)}; {questions}"
     if not report.is_finished:
-        return f"it could not be found out whether it is as the reference; {n} questions, {seconds}"
+        return f"it could not be found out whether it is as the reference; {questions}"
     measured = report.measured()
     left_out = [item.measure.name for item in measured if not item.share.n]
     if left_out:
         counted = f"{len(measured) - len(left_out)} of {len(measured)} measures; no answer counts for {', '.join(left_out)}"
-        return f"as the reference by {counted}; {n} questions, {seconds}"
-    return f"as the reference by all {len(measured)} measures; {n} questions, {seconds}"
+        return f"as the reference by {counted}; {questions}"
+    return f"as the reference by all {len(measured)} measures; {questions}"
 
 
 def as_markdown(report: AgainstReport) -> str:

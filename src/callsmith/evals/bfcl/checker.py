@@ -10,13 +10,15 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from callsmith.core.errors import ModelError
+from callsmith.core.types.tables import as_object, as_text
 from callsmith.core.values import Call, Json
 from callsmith.evals.bfcl import checker_process
 from callsmith.evals.cases.case import Case, World
 
 SECONDS: Final = 30.0  # that one answer may take
 _LONGEST: Final = 64 * 1024 * 1024  # bytes of an answer
-_NAMES: Final = {"object": "dict", "number": "float"}  # what the checker calls types
+# What the checker calls types. It knows no others, and takes a value of any that is among the acceptable ones.
+_NAMES: Final = {"object": "dict", "number": "float", **{name: name for name in ("string", "integer", "boolean", "array")}}
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +31,8 @@ class BfclVerdict:
 
 
 class Checker:
-    """The checker. A line that takes too long is wrong, and ends the process; the next line starts another."""
+    """The checker. A line that takes too long is wrong, and ends the process; the next line starts another. The worlds of other
+    conversations end with it: they cannot be judged any more, which is an error."""
 
     def __init__(self, folder: Path, *, seconds: float = SECONDS, program: Path | None = None) -> None:
         self._folder = folder
@@ -38,6 +41,7 @@ class Checker:
         self._process: asyncio.subprocess.Process | None = None
         self._scratch: TemporaryDirectory[str] | None = None
         self._one_at_a_time = asyncio.Lock()
+        self._worlds, self._ended = set[str](), set[str]()  # that have begun; of them those that ended with their process
 
     async def check_calls(self, case: Case, calls: Sequence[Call]) -> BfclVerdict:
         """Whether these are the right calls, by the benchmark's rules."""
@@ -58,11 +62,17 @@ class Checker:
         """Whether the calls, by turn and step, leave the world as the right ones do. The world of that name ends with it."""
         calls = [[_made(step) for step in turn] for turn in turns]
         answer = await self.ask({"check": "conversation", "name": name, "world": _world(world), "turns": calls})
+        self._worlds.discard(name)
         return BfclVerdict(answer["valid"], answer["error_type"], answer["error"])
 
     async def ask(self, line: Mapping[str, Any]) -> dict[str, Any]:
         """The answer to a line."""
         async with self._one_at_a_time:
+            world = str(line.get("name", ""))
+            if world in self._ended:
+                raise ModelError("the checker was stopped for another conversation, and its world is no more")
+            if world:
+                self._worlds.add(world)
             process = self._process or await self._start()
             assert process.stdin and process.stdout
             try:
@@ -72,6 +82,7 @@ class Checker:
                     answer = await process.stdout.readline()
             except TimeoutError:
                 await self._stop()
+                self._ended.discard(world)  # its own doing
                 return {"valid": False, "error_type": "checker:timeout", "error": f"no verdict within {self._seconds:g} s"}
             except BaseException:  # an answer may still come, and belong to nobody
                 await self._stop()
@@ -100,6 +111,8 @@ class Checker:
 
     async def _stop(self) -> None:
         process, self._process = self._process, None
+        self._ended |= self._worlds
+        self._worlds.clear()
         if process is not None:
             if process.returncode is None:
                 process.kill()
@@ -137,9 +150,9 @@ def _function(name: str, parameters: Mapping[str, Json]) -> dict[str, Any]:
     }
 
 
-def _rename_types(schema: Mapping[str, Any]) -> dict[str, Any]:
-    kind = schema.get("type", "any")
-    typed: dict[str, Any] = {"type": _NAMES.get(kind, kind) if isinstance(kind, str) else "any"}
+def _rename_types(schema: Any) -> dict[str, Any]:
+    table: Mapping[str, Any] = as_object(schema)  # a schema may be true, too
+    typed: dict[str, Any] = {"type": _NAMES.get(as_text(table.get("type")), "any")}
     if typed["type"] == "array":
-        typed["items"] = _rename_types(schema.get("items") or {})
+        typed["items"] = _rename_types(table.get("items"))
     return typed

@@ -22,6 +22,7 @@ from callsmith.wire.openai.chat import read_request
 Expect: TypeAlias = Literal["calls", "no_call", "any_call"]
 Answers: TypeAlias = Sequence[Mapping[str, Mapping[str, Sequence[Json]]]]  # one of each call: its name, then values by argument
 _EXPECTS: tuple[Expect, ...] = get_args(Expect)
+_CALL = frozenset({"name", "arguments"})
 _FIELDS = frozenset({"id", "category", "messages", "tools", "expect", "calls", "answers"})
 _MOST_BYTES = 256 * 1024 * 1024  # of a file
 
@@ -94,7 +95,7 @@ def read_lines(path: Path, read: Callable[[Json], _Line], what: str) -> list[_Li
             content = file.read(_MOST_BYTES + 1)  # /dev/zero and a pipe may never end
         if len(content) > _MOST_BYTES:
             raise UsageError(f"cannot read {what}s from {path}: it has more than {_MOST_BYTES:,} bytes", field=f"{what}s")
-        lines = content.decode("utf-8").split("\n")
+        lines = content.decode("utf-8-sig").split("\n")
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"cannot read {what}s from {path}: {error}", field=f"{what}s") from error
     found: dict[str, _Line] = {}
@@ -118,18 +119,22 @@ def read_case(document: Json) -> Case:
     row = Table.of(document, "case").check_keys(_FIELDS)
     id, category = row.required_text("id"), row.text("category") or "own"
     f"{id}{category}".encode()  # a ValueError if half a character is in it: it could not be stored
-    answers, calls = row.array("answers") or [], [*row.objects("calls")]
+    answers, calls = _read_answers(row.array("answers") or []), [call.check_keys(_CALL) for call in row.objects("calls")]
     expect: Expect = row.one_of("expect", _EXPECTS, "calls")
     if (expect == "calls") != bool(answers or calls):
         raise UsageError("`calls` or `answers` belong to a case that expects calls, and to no other")
     request = read_request({"messages": row.get("messages"), "tools": row.get("tools")}).request
+    known = {tool.name for tool in request.tools}
+    for name in (*(call.required_text("name") for call in calls), *(name for answer in answers for name in answer)):
+        if not known & {name, name.replace(".", "_")}:
+            raise UsageError(f"a call of {name!r} cannot be right, for there is no tool {name!r} in this case")
     return Case(
         id,
         category,
         (Turn(request.messages, request.tools),),
         expect,
         tuple(Call(call.required_text("name"), (call.object("arguments") or Table({})).data) for call in calls),
-        _read_answers(answers),
+        answers,
     )
 
 
@@ -140,10 +145,15 @@ def _no_constant(name: str) -> NoReturn:
 def _read_answers(answers: list[Any]) -> Answers:
     """The acceptable values; each argument must have a list of them, for a bare value is a mistake that is easily made."""
     for answer in answers:
-        listed: list[Any] = [*cast("dict[str, Any]", answer).values()] if isinstance(answer, dict) else [None]
-        for values in listed:
-            if not isinstance(values, dict) or not all(
-                isinstance(item, list) for item in cast("dict[str, Any]", values).values()
-            ):
-                raise UsageError('`answers` must be [{"tool": {"argument": [acceptable values]}}]')
+        listed: list[Any] = [*cast("dict[str, Any]", answer).values()] if isinstance(answer, dict) else []
+        if (
+            len(listed) != 1
+            or not isinstance(listed[0], dict)
+            or not all(map(_is_listed, cast("dict[str, Any]", listed[0]).values()))
+        ):
+            raise UsageError('`answers` must be [{"tool": {"argument": [acceptable values]}}]')
     return cast("Answers", answers)
+
+
+def _is_listed(values: Any) -> bool:
+    return isinstance(values, list) and bool(cast("list[Any]", values))

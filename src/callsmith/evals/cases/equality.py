@@ -24,16 +24,19 @@ def ast_eq_any(calls: Sequence[Call], answers: Answers) -> bool:
 
 
 def _is_matching(calls: Sequence[Call], wanted: Sequence[_Wanted], fits: Callable[[Call, _Wanted], bool]) -> bool:
-    """Whether each call has a wanted one of its own: found by trying, for one call may fit several."""
-    if len(calls) != len(wanted):
+    """Whether each call has a wanted one of its own. A call may fit several: it leaves one to another if it finds one in turn."""
+    takers: dict[int, int] = {}  # the number of the call that has it, by the place of a wanted one
+
+    def finds(number: int, tried: set[int]) -> bool:
+        for place, candidate in enumerate(wanted):
+            if place not in tried and fits(calls[number], candidate):
+                tried.add(place)
+                if place not in takers or finds(takers[place], tried):
+                    takers[place] = number
+                    return True
         return False
-    if not calls:
-        return True
-    first, rest = calls[0], calls[1:]
-    return any(
-        fits(first, candidate) and _is_matching(rest, [*wanted[:place], *wanted[place + 1 :]], fits)
-        for place, candidate in enumerate(wanted)
-    )
+
+    return len(calls) == len(wanted) and all(finds(number, set()) for number in range(len(calls)))
 
 
 def _is_acceptable(call: Call, answer: Mapping[str, Mapping[str, Sequence[Json]]]) -> bool:

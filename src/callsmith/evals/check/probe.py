@@ -146,6 +146,11 @@ class ProbeContext:
         if not condition:
             raise Wrong(otherwise)
 
+    def need_refusal(self, exchange: Exchange) -> None:
+        """The server is wrong unless it says that the mistake is the client's. That it is busy says nothing of a mistake."""
+        self.need(exchange.status != 429, f"refused: {describe(exchange)}")
+        self.need(400 <= exchange.status < 500, f"it is the client's mistake: {describe(exchange)}")
+
     def clean(self, answer: Answer, tools: Sequence[Tool] = ()) -> None:
         """The server is wrong if a client sees markup, or a call that was not read. A call without the markers that the model was
         taught is the model's doing, even if some servers read it all the same; one that was cut cannot be read."""

@@ -121,6 +121,9 @@ async def check(
     for name in dialects:
         if name not in DIALECTS:
             raise UnknownName("dialect", name, DIALECTS, field="dialect")
+    for pattern in only:
+        if not any(_fits(dialect, probe, pattern) for dialect in DIALECTS.values() for probe in known_probes()):
+            raise UsageError(f"no probe is called {pattern}; --list lists them", field="only")
     began = time.perf_counter()
     async with CheckedServer(url, key, seconds=seconds) as target:
         listed = await target.models()
@@ -144,7 +147,7 @@ async def check(
         report.server = identify(listed, target.exchanges)
         report.dialects = [context.dialect.name for context in contexts]
         suitable = [(context, probe) for context in contexts for probe in known_probes() if probe.is_for(context.dialect)]
-        chosen = [(context, probe) for context, probe in suitable if _is_wanted(context, probe, only)]
+        chosen = [pair for pair in suitable if not only or any(_fits(pair[0].dialect, pair[1], pattern) for pattern in only)]
         if not chosen:
             raise UsageError(f"no probe is called {', '.join(only)}; --list lists them", field="only")
         report.planned = [f"{context.dialect.name}.{probe.name}" for context, probe in chosen]
@@ -167,9 +170,8 @@ async def check(
     return report
 
 
-def _is_wanted(context: ProbeContext, probe: Probe, only: Collection[str]) -> bool:
-    names = (probe.name, f"{context.dialect.name}.{probe.name}")
-    return not only or any(fnmatchcase(name, pattern) for name in names for pattern in only)
+def _fits(dialect: CheckedDialect, probe: Probe, pattern: str) -> bool:
+    return fnmatchcase(probe.name, pattern) or fnmatchcase(f"{dialect.name}.{probe.name}", pattern)
 
 
 async def _run(context: ProbeContext, probe: Probe, repeat: int) -> tuple[Finding, Exception | None]:

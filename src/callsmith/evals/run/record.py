@@ -1,7 +1,8 @@
 """`CaseRecord`: the outcome of one case in one setup; and the file in which records are kept as they come."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
 from pathlib import Path
@@ -10,12 +11,13 @@ from typing import Any, TypeAlias
 from callsmith.core.errors import UsageError
 from callsmith.core.serialize import dump, load
 from callsmith.core.types.escaped_text import in_json
-from callsmith.core.values import Call, Json
+from callsmith.core.values import Call, Json, Message
 from callsmith.evals.cases.case import Case
 from callsmith.files import write_file
 
 VERSION = 1
 RECORDS, PLAN = "records.jsonl", "run.json"
+_ANSWERING = ("weights", "format")  # of what is kept beside a setup: other ones answer otherwise
 CallRow: TypeAlias = Mapping[str, Json]  # a call as it is kept: its name and its arguments
 
 
@@ -62,10 +64,16 @@ def call_row(call: Call) -> CallRow:
 
 def case_digest(case: Case) -> str:
     """What tells a case from another of the same id."""
-    messages = [[(message.role, message.content) for message in turn.messages] for turn in case.turns]
+    messages = [[_message_row(message) for message in turn.messages] for turn in case.turns]
     tools = [[(tool.name, tool.description, tool.parameters) for tool in turn.tools] for turn in case.turns]
     right = [case.expect, [call_row(call) for call in case.calls], list(case.answers)]
     return sha256(json.dumps([messages, tools, right], sort_keys=True, default=dict).encode()).hexdigest()[:12]
+
+
+def _message_row(message: Message) -> Sequence[Json]:
+    """What tells a message from another: its role and its words, and what else it has, if there is anything."""
+    others = {name: value for name, value in dump(message).items() if name not in ("role", "content")}
+    return [message.role, message.content, *([others] if others else [])]
 
 
 class Records:
@@ -87,17 +95,19 @@ class Records:
 
     def describe(self, setup: str, description: Mapping[str, Any], about: Mapping[str, Any]) -> None:
         """Say what a setup is. One that was something else when this folder was begun is a UsageError, for its records would
-        be mixed. `about` is kept beside it, and may change."""
-        known = self.plan["setups"].get(setup)
-        if known is not None and known["setup"] != description:
-            keys = {*known["setup"], *description}
-            changed = [key for key in sorted(keys) if known["setup"].get(key) != description.get(key)]
-            before, now = ({key: item.get(key) for key in changed} for item in (known["setup"], description))
-            raise UsageError(
-                f"{self.folder} has results of another setup {setup!r}: {json.dumps(before)} then, {json.dumps(now)} now; "
-                "name another folder with --out, or another setup",
-                field="out",
-            )
+        be mixed. `about` is kept beside it, and may change; but not the weights, nor the format in which they are read."""
+        if (known := self.plan["setups"].get(setup)) is not None:
+            told = [key for key in _ANSWERING if key in known["about"] and key in about]
+            before = {**known["setup"], **{key: known["about"][key] for key in told}}
+            now = {**description, **{key: about[key] for key in told}}
+            changed = [key for key in sorted({*before, *now}) if before.get(key) != now.get(key)]
+            if changed:
+                was, is_now = (json.dumps({key: item.get(key) for key in changed}) for item in (before, now))
+                raise UsageError(
+                    f"{self.folder} has results of another setup {setup!r}: {was} then, {is_now} now; "
+                    "name another folder with --out, or another setup",
+                    field="out",
+                )
         self.plan["setups"][setup] = {"setup": dict(description), "about": dict(about)}
         write_file(self.folder / PLAN, in_json(self.plan, 2) + "\n")
 
@@ -125,7 +135,7 @@ class Records:
         data = path.read_bytes() if path.is_file() else b""
         whole = data[: data.rfind(b"\n") + 1]
         if whole != data:
-            path.write_bytes(whole)
+            os.truncate(path, len(whole))  # in place: a file that is written anew may be lost on the way
         if whole:
             self._found = {(record.case, record.setup): record for record in read_records(self.folder)}
 
@@ -140,9 +150,13 @@ def read_records(folder: Path) -> list[CaseRecord]:
     if not (folder / RECORDS).is_file():
         raise UsageError(f"there are no results in {folder}", field="folder")
     records: dict[tuple[str, str], CaseRecord] = {}
-    for line in (folder / RECORDS).read_bytes().splitlines(keepends=True):
+    for number, line in enumerate((folder / RECORDS).read_bytes().splitlines(keepends=True), 1):
         if line.endswith(b"\n"):
-            record = read_record(json.loads(line))
+            try:
+                record = read_record(json.loads(line))
+            except (ValueError, RecursionError, UsageError) as error:
+                where = f"{folder / RECORDS}, line {number}"
+                raise UsageError(f"{where}: {error}; without it its case is asked again", field="folder") from error
             records[record.case, record.setup] = record
     return list(records.values())
 

@@ -76,7 +76,7 @@ class Runner:
             raise errors.exceptions[0] from None
 
     async def _record(self, case: Case, label: str) -> CaseRecord:
-        begun = CaseRecord(case.id, case.category, label, case_digest(case))
+        begun = CaseRecord(case.id, case.category, label, case_digest(case), is_equal=is_strictly_equal(case, ()))
         try:
             async with asyncio.timeout(self._settings.seconds * len(case.turns)):
                 answer, verdict, whose = await self._answer(case, label)

@@ -22,7 +22,7 @@ from callsmith.core.types.escaped_text import in_json
 from callsmith.evals.bfcl.load import ANY_CALL, GROUPS, LIVE
 from callsmith.evals.cases.case import Case, Expect
 from callsmith.evals.cases.sample import half_of
-from callsmith.evals.run.record import CaseRecord
+from callsmith.evals.run.record import PLAN, CaseRecord
 from callsmith.evals.scores.report import PAIRED_NOTE, Section, Table, comparison_table, markdown, show_share
 from callsmith.evals.scores.scores import Comparison, Scores, compare, score, share_json
 from callsmith.evals.scores.statistics import Share
@@ -257,8 +257,9 @@ def write_tuning(folder: Path, name: str, tuning: Tuning) -> Path:
         for comparison in comparisons
     ]
     document = {**tuning.as_json(), "comparisons": [comparison.as_json() for comparison in comparisons]}
-    (folder / f"{name}.json").write_text(in_json(document, 2) + "\n", "utf-8")
-    path = folder / f"{name}.md"
+    file = name.replace("/", "_")  # of a model on a hub
+    path = folder / (f"{file}.md" if f"{file}.json" != PLAN else f"{file}_.md")
+    path.with_suffix(".json").write_text(in_json(document, 2) + "\n", "utf-8")
     chosen = "\n".join(["", "```toml", *preset_lines(tuning), "```", ""])
     path.write_text(markdown(f"Tuning of {name}", sections) + chosen, "utf-8")
     return path

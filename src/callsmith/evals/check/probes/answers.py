@@ -30,7 +30,8 @@ async def unknown_model(context: ProbeContext) -> None:
     exchange = await context.send({**context.body(GREETING), "model": "no-such-model-0"})
     if exchange.status == 200:
         raise Skipped("this server answers for whatever model it is asked")
-    _check_refusal(context, exchange.status, exchange.json())
+    context.need_refusal(exchange)
+    context.need(isinstance(exchange.json(), dict), "the error is no JSON")
 
 
 @probe("A whole answer has the shape that clients expect")
@@ -130,11 +131,6 @@ def _usage(context: ProbeContext, answer: Answer) -> None:
     total = usage.get("total_tokens")
     if total is not None:
         context.need(total == sum(usage[name] for name in names), f"total_tokens is {total}, and the parts are {dict(usage)}")
-
-
-def _check_refusal(context: ProbeContext, status: int, body: object) -> None:
-    context.need(400 <= status < 500, f"the status is {status}: it is the client's mistake")
-    context.need(isinstance(body, dict), "the error is no JSON")
 
 
 def _short(answer: Answer) -> str:

@@ -2,7 +2,7 @@
 
 from callsmith.core.values import Choice
 from callsmith.evals.check.exchange import Answer
-from callsmith.evals.check.probe import ProbeContext, Skipped, Wrong, describe, probe
+from callsmith.evals.check.probe import ProbeContext, Skipped, Wrong, probe
 from callsmith.evals.check.probes.answers import same_in_stream
 from callsmith.evals.check.probes.questions import EMAIL, GREETING, STOCKS, TWO_QUESTIONS, WEATHER, WEATHER_QUESTION
 
@@ -84,15 +84,15 @@ async def named_unknown(context: ProbeContext) -> None:
     exchange = await context.send(context.body(GREETING, tools=_chat_tools(), tool_choice=wrong))
     if exchange.status == 200:
         raise Wrong("the choice names no tool that was offered, and the request is answered all the same")
-    context.need(400 <= exchange.status < 500, f"it is the client's mistake: {describe(exchange)}")
+    context.need_refusal(exchange)
 
 
 @probe("A required call without tools does not break the server", "chat")
 async def required_without_tools(context: ProbeContext) -> None:
     exchange = await context.send(context.body(GREETING, tool_choice="required"))
-    context.need(exchange.status < 500, f"it is the client's mistake: {describe(exchange)}")
     if exchange.status == 200:
         raise Skipped("this server ignores it")
+    context.need_refusal(exchange)
 
 
 async def _none(context: ProbeContext, *, stream: bool) -> None:

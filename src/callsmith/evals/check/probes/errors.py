@@ -2,13 +2,13 @@
 
 from callsmith.core.values import Json
 from callsmith.evals.check.exchange import Exchange
-from callsmith.evals.check.probe import ProbeContext, Skipped, describe, probe
+from callsmith.evals.check.probe import ProbeContext, Skipped, probe
 from callsmith.evals.check.probes.questions import GREETING
 
 
 def _is_refused(context: ProbeContext, exchange: Exchange) -> None:
     context.need(exchange.status != 200, "it is answered as if nothing were wrong")
-    context.need(400 <= exchange.status < 500, f"it is the client's mistake: {describe(exchange)}")
+    context.need_refusal(exchange)
     context.need(isinstance(exchange.json(), dict), f"the error is no JSON: {exchange.text[:100]!r}")
 
 
