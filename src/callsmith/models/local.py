@@ -28,6 +28,7 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output
 from callsmith.grammar.schema.loosen import STEPS
 from callsmith.models.answers.deciding import (
+    MISSING,
     SURE,
     TAKEN_BACK,
     AnswerPlan,
@@ -116,7 +117,7 @@ class LocalModel:
                 return
         # The call that it was about to make has values that nobody has given: it answers in words, or asks for them.
         missing = (margin(request, decided.decision) or 0.0) > SURE
-        async with closing(self._answer_decided(ask_for_words(request, asks_for_missing=missing), decision)) as events:
+        async with closing(self._answer_decided(ask_for_words(request, MISSING if missing else ""), decision)) as events:
             async for event in events:
                 if not (begun and isinstance(event, Started)):
                     yield add_decision(event, decision, spent, taken_back=(TAKEN_BACK,))

@@ -12,6 +12,7 @@ from callsmith.core.types.model_step import ModelStep
 from callsmith.core.values import Call, Choice, Message, Output, Sampling, Tool
 from callsmith.formats.prompt.tool_prompt import ToolPrompt
 from callsmith.grammar.nodes import Grammar
+from callsmith.models.answers.deciding import WITHOUT_TOOLS
 from callsmith.models.tool_prompts import tool_prompt_named
 from tests.models.answers.deciding_engine import (
     DECIDING,
@@ -88,6 +89,14 @@ async def test_who_says_not_to_use_tools_gets_words_however_much_the_model_wants
     more = (Message.assistant("I cannot know."), Message.user("Then look up Paris."))
     later = replace(refused, messages=(*refused.messages, *more))
     assert calls_of(await answer(local, later))
+
+
+@pytest.mark.parametrize(("chance", "is_told"), [(0.8, True), (0.5, False), (0.1, False)])
+async def test_who_wants_no_tools_is_told_that_it_takes_one_where_it_does(chance: float, is_told: bool):
+    local, engine = model([{"```": chance, "The": 1 - chance}], "I cannot know.", threshold=0.0)
+    await answer(local, asking("Weather in Paris? Don't use any tools.", WEATHER))
+    [generated] = engine.written
+    assert (WITHOUT_TOOLS in generated.prompt.text) == is_told
 
 
 @pytest.mark.parametrize("bias", [-3.0, 3.0])

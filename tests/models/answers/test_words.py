@@ -170,7 +170,7 @@ async def test_the_time_an_answer_of_nothing_but_space_takes_does_not_explode():
 
 def test_in_words_nothing_is_called_and_what_is_missing_is_asked_for():
     request = Request((Message.system("Rules."), Message.user("Book it.")), (Tool("book"),))
-    plain, missing = ask_for_words(request, asks_for_missing=False), ask_for_words(request, asks_for_missing=True)
+    plain, missing = ask_for_words(request), ask_for_words(request, "What is missing?")
     assert plain == replace(request, choice=Choice("none"))
     assert missing.choice == Choice("none") and missing.messages[0] == request.messages[0]
-    assert missing.messages[-1].content.startswith("Book it.") and len(missing.messages[-1].content) > len("Book it.")
+    assert missing.messages[-1].content == "Book it.\n\nWhat is missing?"

@@ -47,6 +47,11 @@ _MAY_BEGIN: Final = re.compile(r"\s*+(?:`{1,3}\w*+\s*+|<\w*+>?\s*+)?+\[?\s*+(?:\
 MISSING: Final = (
     "(Something that is needed for this was not said. Ask the user for it in one short question, and do not say that it is done.)"
 )
+WITHOUT_TOOLS: Final = (
+    "(This needs a tool, and none may be used. Say in one short sentence that you cannot know or do it without one. "
+    "Make nothing up.)"
+)
+_WANTED: Final = 0.5  # above the threshold: to answer without tools would be to make it up
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,7 +135,11 @@ class Decider:
         threshold = self._threshold - (request.call_bias or 0.0)
         odds, usage = await self._first_tokens(await self._prompt_of(request))
         chance = min(max(odds.of(self._tool_prompt.opening), _LEAST), 1 - _LEAST)
-        score = math.log(chance / (1 - chance)) - REFUSED * refuses_calls(turn.question)
+        score = math.log(chance / (1 - chance))
+        if refuses_calls(turn.question):
+            if score > threshold + _WANTED and request.messages[-1].role == "user":
+                request = ask_for_words(request, WITHOUT_TOOLS)
+            score -= REFUSED
         decision = CallDecision(score >= threshold and len(turn.calls) < _MOST_CALLS, score, threshold)
         return self._fix_choice(request, decision, usage)
 
@@ -289,9 +298,9 @@ async def take_back_invented_calls(
                 yield event
 
 
-def ask_for_words(request: Request, *, asks_for_missing: bool) -> Request:
-    """The request, to be answered in words; by a question for what is missing, where something is."""
+def ask_for_words(request: Request, note: str = "") -> Request:
+    """The request, to be answered in words; with a note on what they are to say."""
     *before, last = request.messages
-    if asks_for_missing:
-        last = replace(last, content=f"{last.content}\n\n{MISSING}")
+    if note:
+        last = replace(last, content=f"{last.content}\n\n{note}")
     return replace(request, messages=(*before, last), choice=Choice("none"))
