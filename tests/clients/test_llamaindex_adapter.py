@@ -166,6 +166,14 @@ def test_a_required_call_is_constrained_and_one_by_one() -> None:
     assert model.predict_and_call(tools, "?").response == "2"
 
 
+async def test_an_agent_may_begin_with_a_tool_that_is_named() -> None:
+    model, engine = llm(calling(("add", {"a": 1})), "Two.")
+    agent = FunctionAgent(tools=to_llamaindex([get_weather, add]), llm=model, initial_tool_choice="add")
+    assert str(await agent.run("One more than 1?")) == "Two."
+    assert [bool(request.grammar) for request in engine.asked] == [True, False]
+    assert "get_weather" not in engine.asked[0].prompt.text
+
+
 class City(BaseModel):
     name: str
     people: int

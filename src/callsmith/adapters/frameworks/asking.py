@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import TimedOut, UsageError
@@ -14,6 +15,17 @@ from callsmith.models.opening import Options, describe_model, open_model
 from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 from callsmith.runtime.guards.guards import guard_model
 from callsmith.wire.openai.chat import read_request
+
+_CHOICES = ("auto", "none", "required", "any")
+
+
+def write_choice(choice: str | bool | Mapping[str, Any], names: Sequence[str]) -> Any:
+    """A tool choice as chat completions spell it; frameworks also name the tool alone, or say whether there must be a call."""
+    if isinstance(choice, bool):
+        return "required" if choice else "none"
+    if isinstance(choice, str) and (choice in names or choice not in _CHOICES):
+        return {"type": "function", "function": {"name": choice}}
+    return choice
 
 
 class AskedModel:

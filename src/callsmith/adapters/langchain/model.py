@@ -19,7 +19,7 @@ from langchain_core.utils.function_calling import convert_to_json_schema, conver
 from langchain_core.utils.pydantic import is_basemodel_subclass
 from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
 
-from callsmith.adapters.frameworks.asking import AskedModel
+from callsmith.adapters.frameworks.asking import AskedModel, write_choice
 from callsmith.adapters.frameworks.blocking import iterate, wait_for
 from callsmith.adapters.frameworks.toolsets import new_call_id
 from callsmith.core.errors import UsageError
@@ -33,7 +33,6 @@ from callsmith.wire.sampling import write_logprobs
 _METHODS = ("json_schema", "function_calling", "json_mode")
 _REASONING = ("reasoning", "thinking")  # blocks of content, in LangChain's words and in Anthropic's
 _CALLS = ("tool_call", "tool_call_chunk", "invalid_tool_call")
-_CHOICES = ("auto", "none", "required", "any")
 _REASONS: dict[StopReason, str] = {"stop": "stop", "length": "length", "calls": "tool_calls"}
 # Written behind arguments that broke off: LangChain completes partial JSON, and would run the call. Inside a string or not, this
 # closes a bracket that is not open, which nothing completes.
@@ -170,7 +169,7 @@ class ChatCallsmith(BaseChatModel):
         """
         definitions = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
         if tool_choice is not None:
-            kwargs["tool_choice"] = _write_choice(tool_choice, [tool["function"]["name"] for tool in definitions])
+            kwargs["tool_choice"] = write_choice(tool_choice, [tool["function"]["name"] for tool in definitions])
         return self.bind(tools=definitions, **kwargs)
 
     def with_structured_output(
@@ -299,15 +298,6 @@ def _split_reasoning(message: AIMessage) -> tuple[str, AIMessage]:
         elif kind not in _CALLS:
             kept.append(block)
     return thoughts, message.model_copy(update={"content": kept})
-
-
-def _write_choice(choice: str | bool | dict[str, Any], names: list[str]) -> Any:
-    """A tool choice as chat completions spell it."""
-    if isinstance(choice, bool):
-        return "required" if choice else "none"
-    if isinstance(choice, str) and (choice in names or choice not in _CHOICES):
-        return {"type": "function", "function": {"name": choice}}
-    return choice
 
 
 def _json_schema(schema: dict[str, Any] | type) -> dict[str, Any]:

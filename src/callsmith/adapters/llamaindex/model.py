@@ -26,7 +26,7 @@ from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import BaseTool
 
-from callsmith.adapters.frameworks.asking import AskedModel
+from callsmith.adapters.frameworks.asking import AskedModel, write_choice
 from callsmith.adapters.frameworks.blocking import iterate, wait_for
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Thought, Unreadable
 from callsmith.models.opening import Options
@@ -125,7 +125,7 @@ class CallsmithLLM(FunctionCallingLLM):
         offered: dict[str, Any] = {"tools": definitions, "parallel_tool_calls": allow_parallel_tool_calls} if definitions else {}
         choice = kwargs.pop("tool_choice", None) or ("required" if tool_required else None)
         if choice is not None and definitions:
-            offered["tool_choice"] = choice
+            offered["tool_choice"] = write_choice(choice, [tool["function"]["name"] for tool in definitions])
         return {"messages": [*(chat_history or []), *question], **offered, **kwargs}
 
     def get_tool_calls_from_response(
