@@ -8,6 +8,7 @@ pytest.importorskip("llama_index.core", reason="llama-index-core is not installe
 
 from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
 from llama_index.core.base.llms.types import AudioBlock, ChatMessage, ImageBlock, TextBlock, ThinkingBlock
+from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.core.tools.tool_spec.base import BaseToolSpec
 from llama_index.core.workflow import Context as WorkflowContext
@@ -183,6 +184,27 @@ def test_structured_prediction_is_a_required_call() -> None:
     model, engine = llm(calling(("City", {"name": "Bonn", "people": 330000})))
     assert model.as_structured_llm(City).chat([ChatMessage("Bonn?")]).raw == City(name="Bonn", people=330000)
     assert engine.asked[0].grammar
+
+
+async def test_a_structured_prediction_that_is_streamed_ends_in_the_value() -> None:
+    reply = calling(("City", {"name": "Bonn", "people": 330000}))
+    model, _ = llm(reply, reply, reply)
+    question, bonn = PromptTemplate("Bonn?"), City(name="Bonn", people=330000)
+    assert list(model.stream_structured_predict(City, question))[-1] == bonn
+    assert [value async for value in await model.astream_structured_predict(City, question)][-1] == bonn
+    assert list(model.as_structured_llm(City).stream_chat([ChatMessage("Bonn?")]))[-1].raw == bonn
+
+
+def test_calls_of_another_llm_stay_in_a_history_that_was_stored() -> None:
+    model, engine = llm("42.")
+    stored = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 17, "b": 25}'}}
+    history = [
+        ChatMessage("What is 17 + 25?"),
+        ChatMessage(role="assistant", content="", additional_kwargs={"tool_calls": [stored]}),
+        ChatMessage(role="tool", content="42", additional_kwargs={"tool_call_id": "c1"}),
+    ]
+    model.chat(history)
+    assert '{"name": "add", "arguments": {"a": 17, "b": 25}}' in engine.asked[0].prompt.text
 
 
 def test_settings_and_messages_are_passed_on() -> None:

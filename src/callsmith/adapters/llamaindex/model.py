@@ -20,7 +20,7 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
@@ -31,6 +31,7 @@ from callsmith.adapters.frameworks.blocking import iterate, wait_for
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Thought, Unreadable
 from callsmith.models.opening import Options
 from callsmith.runtime.loop import AnswerBuilder
+from callsmith.wire.openai.chat import write_call
 from callsmith.wire.openai.common import write_usage
 
 _CONTEXT = 8192  # tokens, where a model does not say
@@ -176,7 +177,8 @@ def write_message(message: ChatMessage) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": role, "content": _write_content(message)}
     if thoughts := "".join(block.content or "" for block in message.blocks if isinstance(block, ThinkingBlock)):
         fields["reasoning_content"] = thoughts
-    if calls := [_write_call(block) for block in message.blocks if isinstance(block, ToolCallBlock)]:
+    calls = [_write_call_block(block) for block in message.blocks if isinstance(block, ToolCallBlock)]
+    if calls or (calls := [_plain(call) for call in message.additional_kwargs.get("tool_calls") or ()]):  # as others keep them
         fields["tool_calls"] = calls
     for key in ("tool_call_id", "name"):
         if message.additional_kwargs.get(key):
@@ -200,9 +202,14 @@ def _write_part(block: Any) -> dict[str, Any]:
     return {"type": block.block_type}  # refused by that name
 
 
-def _write_call(block: ToolCallBlock) -> dict[str, Any]:
+def _write_call_block(block: ToolCallBlock) -> dict[str, Any]:
     arguments = block.tool_kwargs if isinstance(block.tool_kwargs, str) else json.dumps(block.tool_kwargs, ensure_ascii=False)
     return {"id": block.tool_call_id, "type": "function", "function": {"name": block.tool_name, "arguments": arguments}}
+
+
+def _plain(call: Any) -> Any:
+    """A call as a dict; OpenAI's client has a class of its own."""
+    return call.model_dump(exclude_none=True) if isinstance(call, BaseModel) else call
 
 
 def read_calls(message: ChatMessage) -> list[ToolSelection]:
@@ -243,7 +250,9 @@ class ResponseBuilder:
         for call in answer.calls:
             blocks.append(ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=dict(call.arguments)))
         usage = write_usage(answer.usage) if self._ended else {}
-        message = ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks)
+        # Where LlamaIndex's structured predictions look for calls.
+        extra = {"tool_calls": [write_call(call) for call in answer.calls]} if answer.calls else {}
+        message = ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=extra)
         raw = {"usage": usage, "finish_reason": answer.reason} if self._ended else None
         counts = {key: value for key, value in usage.items() if isinstance(value, int)}
         return ChatResponse(message=message, delta=delta, raw=raw, additional_kwargs=counts)
