@@ -6,7 +6,7 @@ import pytest
 
 pytest.importorskip("llama_index.core", reason="llama-index-core is not installed: make test-clients installs it")
 
-from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
+from llama_index.core.agent.workflow import AgentStream, FunctionAgent, ToolCallResult
 from llama_index.core.base.llms.types import AudioBlock, ChatMessage, ImageBlock, TextBlock, ThinkingBlock
 from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
@@ -205,6 +205,14 @@ def test_calls_of_another_llm_stay_in_a_history_that_was_stored() -> None:
     ]
     model.chat(history)
     assert '{"name": "add", "arguments": {"a": 17, "b": 25}}' in engine.asked[0].prompt.text
+
+
+async def test_an_agent_streams_the_reasoning_as_such() -> None:
+    model, _ = llm("<think>\nHm, hm.\n</think>\n\nYes.")
+    running = FunctionAgent(tools=[], llm=model).run("?")
+    pieces = [event async for event in running.stream_events() if isinstance(event, AgentStream)]
+    assert "".join(piece.thinking_delta or "" for piece in pieces).strip() == "Hm, hm."
+    assert "".join(piece.delta for piece in pieces) == str(await running) == "Yes."
 
 
 def test_settings_and_messages_are_passed_on() -> None:

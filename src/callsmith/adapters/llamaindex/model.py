@@ -225,11 +225,13 @@ class ResponseBuilder:
 
     def __init__(self) -> None:
         self._answer = AnswerBuilder()
+        self._thought = ""  # what came last, where that is reasoning
         self._ended = False
 
     def add(self, event: ModelEvent) -> str | None:
         """Take an event, and return the text that is new with it; None where nothing is."""
         self._answer.add(event)
+        self._thought = event.text if isinstance(event, Thought) else ""
         match event:
             case Text(text) | Unreadable(text):
                 return text or None
@@ -255,4 +257,5 @@ class ResponseBuilder:
         message = ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=extra)
         raw = {"usage": usage, "finish_reason": answer.reason} if self._ended else None
         counts = {key: value for key, value in usage.items() if isinstance(value, int)}
-        return ChatResponse(message=message, delta=delta, raw=raw, additional_kwargs=counts)
+        thinking = {"thinking_delta": self._thought} if delta is not None and self._thought else {}
+        return ChatResponse(message=message, delta=delta, raw=raw, additional_kwargs={**counts, **thinking})
