@@ -10,7 +10,7 @@ from typing import Annotated
 
 from langchain.agents import create_agent
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import ConfigurableField, RunnableConfig
 from langchain_core.tools import InjectedToolCallId, ToolException
 from langchain_core.tools import tool as langchain_tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -25,9 +25,11 @@ from callsmith import (
     Denied,
     Functions,
     TurnEnded,
+    open_model,
     run,
     run_sync,
 )
+from callsmith.adapters.frameworks import asking
 from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.langchain import (
     ChatCallsmith,
@@ -321,6 +323,24 @@ def test_a_spec_is_opened_when_it_is_first_asked_and_another_can_be_named() -> N
     other = model.invoke("?", model="scripted:Bye.")
     assert (other.text, other.response_metadata["model_name"]) == ("Bye.", "scripted:Bye.")
     model.close()
+
+
+def test_a_model_whose_fields_are_configured_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(asking, "open_model", lambda spec, options: opened.append(spec) or open_model(spec, options))
+    fields = {"temperature": ConfigurableField("heat"), "model": ConfigurableField("which")}
+    model = ChatCallsmith(model="scripted:Hello.").configurable_fields(**fields)  # pyright: ignore
+    answers = [model.invoke("?", {"configurable": {"heat": 0.5}}).text for _ in range(2)]
+    answers += [model.invoke("?", {"configurable": {"which": "scripted:Bye."}}).text for _ in range(2)]
+    assert answers == ["Hello.", "Hello.", "Bye.", "Bye."]
+    assert opened == ["scripted:Hello.", "scripted:Bye."]
+
+
+def test_a_copy_with_another_model_asks_that_one() -> None:
+    model = ChatCallsmith(model="scripted:Hello.")
+    assert model.invoke("?").text == "Hello."
+    other = model.model_copy(update={"model": "scripted:Bye."})
+    assert (other.invoke("?").text, model.invoke("?").text) == ("Bye.", "Hello.")
 
 
 def test_a_setting_with_a_wrong_name_is_refused() -> None:

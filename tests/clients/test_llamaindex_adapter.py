@@ -1,5 +1,6 @@
 """The LlamaIndex adapter in process: tools both ways, and CallsmithLLM over a model that writes what it is told."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
@@ -241,3 +242,12 @@ def test_what_is_known_of_a_model_needs_no_opening() -> None:
     known = CallsmithLLM(model="scripted:Hi.").metadata
     assert (known.is_chat_model, known.is_function_calling_model, known.model_name) == (True, True, "scripted:Hi.")
     assert CallsmithLLM(model="scripted:Hi.").complete("?").text == "Hi."
+
+
+def test_another_model_put_in_place_of_the_first_is_asked_from_then_on() -> None:
+    model = CallsmithLLM(model="scripted:Hi.")
+    copied = deepcopy(model)
+    assert model.complete("?").text == "Hi."
+    model.model = "scripted:Bye."
+    assert (model.complete("?").text, model.metadata.model_name) == ("Bye.", "scripted:Bye.")
+    assert copied.complete("?").text == "Hi."

@@ -38,6 +38,18 @@ class AskedModel:
         self._opened: dict[str, OpenedModel] = {}
         self._lock = threading.Lock()
 
+    def of(self, model: Model | str, options: Options) -> "AskedModel":
+        """This model, or the one that somebody has put in its place; the two share what is open, if it is opened alike."""
+        if options == self._options and (model is self._model or (isinstance(model, str) and model == self._model)):
+            return self
+        other = AskedModel(model, options)
+        if options == self._options:
+            other._opened, other._lock = self._opened, self._lock
+        return other
+
+    def __deepcopy__(self, memo: object) -> "AskedModel":
+        return self  # a copy asks what is open
+
     @property
     def name(self) -> str:
         """What the model is called."""
@@ -79,7 +91,8 @@ class AskedModel:
     async def close(self) -> None:
         """Close what was opened here; a model that was given stays open."""
         with self._lock:
-            opened, self._opened = list(self._opened.values()), {}
+            opened = list(self._opened.values())
+            self._opened.clear()
         for model in opened:
             await model.close()
 

@@ -17,7 +17,7 @@ from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field
 
 from callsmith.adapters.frameworks.asking import AskedModel, write_choice
 from callsmith.adapters.frameworks.blocking import iterate, wait_for
@@ -125,11 +125,17 @@ class ChatCallsmith(BaseChatModel):
     streaming: bool = False
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    _asked: AskedModel = PrivateAttr()
+    # No setting: a field, so that LangChain hands it on where it makes a model anew for each call, as `configurable_fields` does.
+    asked: AskedModel | None = Field(default=None, exclude=True, repr=False)
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._asked = AskedModel(self.model, self.options)
+        self.asked = self.asked or AskedModel(self.model, self.options)
+
+    @property
+    def _asked(self) -> AskedModel:
+        assert self.asked is not None
+        return self.asked.of(self.model, self.options)  # which may have been changed
 
     @property
     def _llm_type(self) -> str:

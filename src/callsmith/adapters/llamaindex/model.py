@@ -51,11 +51,15 @@ class CallsmithLLM(FunctionCallingLLM):
     strict: bool = Field(default=False, description="Hold calls to their schemas also where the model may choose to make them.")
     additional_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    _asked: AskedModel = PrivateAttr()
+    _first_asked: AskedModel = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._asked = AskedModel(self.model, self.options)
+        self._first_asked = AskedModel(self.model, self.options)
+
+    @property
+    def _asked(self) -> AskedModel:
+        return self._first_asked.of(self.model, self.options)  # which may have been changed
 
     @classmethod
     def class_name(cls) -> str:
