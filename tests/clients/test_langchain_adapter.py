@@ -287,6 +287,18 @@ def test_a_call_that_broke_off_is_invalid_and_never_completed(cut: str) -> None:
     assert [call["name"] for call in streamed.invalid_tool_calls] == ["get_weather"]
 
 
+def test_a_call_that_broke_off_stands_before_the_message_about_it() -> None:
+    cut = '{"name": "get_weather", "arguments": {"city": "Köl'
+    model, engine = chat(*[f"<tool_call>\n{cut}"] * 2, "Snow.")
+    agent: Any = create_agent(model, to_langchain(Functions(get_weather)), checkpointer=InMemorySaver())
+    agent.invoke({"messages": [HumanMessage("How is it in Köln?")]}, CONFIG)
+    state = agent.invoke({"messages": [HumanMessage("Try again.")]}, CONFIG)
+    assert state["messages"][-1].text == "Snow."
+    turns = engine.asked[-1].prompt.text.split("assistant\n")
+    assert '"name": "get_weather"' in turns[1].partition("<tool_response>")[0]
+    assert "malformed or truncated" in turns[1]
+
+
 @pytest.mark.parametrize("include_raw", [False, True])
 @pytest.mark.parametrize("schema", [Verdict, Verdict.model_json_schema()], ids=["type", "schema"])
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])

@@ -8,7 +8,14 @@ from typing import Any, Literal
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, convert_to_openai_messages
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    InvalidToolCall,
+    ToolMessage,
+    convert_to_openai_messages,
+)
 from langchain_core.messages.tool import invalid_tool_call, tool_call_chunk
 from langchain_core.messages.utils import convert_to_messages
 from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
@@ -279,15 +286,23 @@ class ChatCallsmith(BaseChatModel):
 
 def _write_messages(messages: list[BaseMessage]) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
+    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     for message in convert_to_messages(messages):
         if isinstance(message, AIMessage):
             thoughts, message = _split_reasoning(message)
             entries += convert_to_openai_messages([message])
+            if invalid := [call for call in message.invalid_tool_calls if call["name"] and call["id"] in answered]:
+                entries[-1]["tool_calls"] = [*entries[-1].get("tool_calls", ()), *map(_write_invalid, invalid)]
             if thoughts:
                 entries[-1]["reasoning_content"] = thoughts
         else:
             entries += convert_to_openai_messages([message])
     return entries
+
+
+def _write_invalid(call: InvalidToolCall) -> dict[str, Any]:
+    """A call that could not be read, for the message that says so. Arguments that are no JSON are taken by few."""
+    return {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": "{}"}}
 
 
 def _split_reasoning(message: AIMessage) -> tuple[str, AIMessage]:
