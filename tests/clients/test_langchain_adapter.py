@@ -314,6 +314,14 @@ async def test_an_answer_of_a_schema_is_a_value_of_it(method: Any, schema: Any, 
         assert answer["parsing_error"] is None
 
 
+def test_a_schema_may_come_wrapped_as_openai_takes_it() -> None:
+    named = {"name": "Verdict", "schema": Verdict.model_json_schema(), "strict": True}
+    for wrapped in (named, {"type": "json_schema", "json_schema": named}):
+        model, engine = chat('{"mood": "good", "points": 7}')
+        assert model.with_structured_output(wrapped).invoke("?") == {"mood": "good", "points": 7}
+        assert "mood" in str(engine.asked[0].grammar)
+
+
 def test_a_method_that_does_not_exist_is_refused() -> None:
     model, _ = chat("")
     with pytest.raises(UsageError, match="expected one of json_schema, function_calling, json_mode"):

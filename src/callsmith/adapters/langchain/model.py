@@ -199,6 +199,7 @@ class ChatCallsmith(BaseChatModel):
         By "json_schema" the answer is constrained to the schema, by "function_calling" a call is required that fits it, and by
         "json_mode" the answer is any JSON object, of which the prompt must say what it is to have.
         """
+        schema = _unwrap(schema)
         if method not in _METHODS:
             raise UsageError(f"{method!r} is no method; expected one of {', '.join(_METHODS)}", field="method")
         if method == "function_calling":
@@ -319,6 +320,13 @@ def _split_reasoning(message: AIMessage) -> tuple[str, AIMessage]:
         elif kind not in _CALLS:
             kept.append(block)
     return thoughts, message.model_copy(update={"content": kept})
+
+
+def _unwrap(schema: dict[str, Any] | type) -> dict[str, Any] | type:
+    """The JSON Schema in what OpenAI's API has as a response format, or in the part of it that names the schema."""
+    named: Any = schema.get("json_schema", schema) if isinstance(schema, dict) else None
+    is_named = isinstance(named, dict) and "name" in named and isinstance(named.get("schema"), dict)
+    return {"title": named["name"], **named["schema"]} if is_named else schema
 
 
 def _json_schema(schema: dict[str, Any] | type) -> dict[str, Any]:
