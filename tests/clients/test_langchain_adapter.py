@@ -322,6 +322,12 @@ def test_a_schema_may_come_wrapped_as_openai_takes_it() -> None:
         assert "mood" in str(engine.asked[0].grammar)
 
 
+def test_an_agent_answers_with_a_value_over_a_model_that_is_open() -> None:
+    model, _ = chat(calling(BOTH[1]), calling(("Verdict", {"mood": "good", "points": 7})))
+    agent: Any = create_agent(model, to_langchain(Functions(add)), response_format=Verdict)
+    assert agent.invoke({"messages": [HumanMessage("?")]})["structured_response"] == Verdict(mood="good", points=7)
+
+
 def test_a_method_that_does_not_exist_is_refused() -> None:
     model, _ = chat("")
     with pytest.raises(UsageError, match="expected one of json_schema, function_calling, json_mode"):

@@ -145,6 +145,11 @@ class ChatCallsmith(BaseChatModel):
         return self.asked.of(self.model, self.options)  # which may have been changed
 
     @property
+    def model_name(self) -> str:
+        """What the model is called; LangChain looks here first, and takes `model` for a name where there is nothing."""
+        return self._asked.name
+
+    @property
     def _llm_type(self) -> str:
         return "callsmith"
 
