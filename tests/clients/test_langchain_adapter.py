@@ -9,6 +9,7 @@ pytest.importorskip("langchain_core", reason="langchain-core is not installed: m
 from typing import Annotated
 
 from langchain.agents import create_agent
+from langchain_core.caches import InMemoryCache
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.runnables import ConfigurableField, RunnableConfig
 from langchain_core.tools import InjectedToolCallId, ToolException
@@ -367,6 +368,14 @@ def test_a_copy_with_another_model_asks_that_one() -> None:
     assert model.invoke("?").text == "Hello."
     other = model.model_copy(update={"model": "scripted:Bye."})
     assert (other.invoke("?").text, model.invoke("?").text) == ("Bye.", "Hello.")
+
+
+def test_answers_in_a_cache_are_those_of_a_model_of_the_same_settings() -> None:
+    cache = InMemoryCache()
+    model, engine = chat("one two three", "one two three", cache=cache)
+    brief = ChatCallsmith(model=model.model, stop=["two"], cache=cache)
+    assert [asked.invoke("?").text for asked in (model, brief, model, brief)] == ["one two three", "one "] * 2
+    assert len(engine.asked) == 2
 
 
 def test_a_setting_with_a_wrong_name_is_refused() -> None:

@@ -155,7 +155,10 @@ class ChatCallsmith(BaseChatModel):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        return {"model": self._asked.name, **self._settings()}
+        return {"model": self._asked.name, "options": repr(self.options), **self._settings()}
+
+    def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
+        return super()._get_invocation_params(stop=stop or self.stop, **kwargs)  # caches tell answers apart by them
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
         params = {"model": self._asked.name, **kwargs}
