@@ -174,6 +174,27 @@ async def _run(model: Any, toolset: Any) -> Any:
     return ended
 
 
+PIXEL = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+SHOT: Any = {
+    "texts": ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "one\ntwo"),
+    "image": ([{"type": "text", "text": "So it looks:"}, PIXEL], "So it looks:\n[image, image/png, 9 bytes]"),
+    "address": ([{"type": "image", "url": "https://example.org/x.png"}], "[image, https://example.org/x.png]"),
+    "openai": ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,aaaa"}}], "[image, image/png, 3 bytes]"),
+    "data": (["a", "b"], '["a", "b"]'),
+}
+
+
+@pytest.mark.parametrize(("content", "read"), SHOT.values(), ids=SHOT)
+async def test_a_model_reads_the_text_in_blocks_of_content_and_never_the_bytes_of_an_image(content: Any, read: str) -> None:
+    @langchain_tool
+    def shoot() -> Any:
+        """Take a picture."""
+        return content
+
+    ended = await _run(scripted_model(calling(("shoot", {})), "Done.")[0], from_langchain(shoot))
+    assert [message.content for message in ended.messages if message.role == "tool"] == [read]
+
+
 def test_a_tool_may_have_parameters_of_any_name_and_go_both_ways() -> None:
     @langchain_tool
     def odd(context: str, self_: int, config_: str = "x") -> str:
