@@ -187,6 +187,19 @@ async def test_field_constraints_are_in_the_schema_and_the_parameters_own_words_
     assert (await call(add, a=1)).content == 4
 
 
+def test_a_text_beside_the_type_describes_the_parameter_unless_a_field_does():
+    def add(a: Annotated[int, "the first"], b: Annotated[int, "not this", Field(description="the second")] = 3) -> int:
+        """Add.
+
+        Args:
+            a: theirs
+        """
+        return a + b
+
+    properties = schema_of(add)["properties"]
+    assert [properties[name]["description"] for name in ("a", "b")] == ["the first", "the second"]
+
+
 async def test_optional_keyword_only_and_positional_only_parameters_work():
     def join(a: str, /, b: str | None = None, *, c: str) -> str:
         return f"{a}{b}{c}"

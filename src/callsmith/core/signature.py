@@ -129,11 +129,14 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _annotate(hint: Any, name: str, description: str | None) -> Any:
-    """The hint with the parameter's name and its description from the docstring; a `Field(description=...)` of its own wins."""
+    """The hint with the parameter's name and its description: a text in `Annotated`, else what the docstring says.
+
+    A `Field(description=...)` of its own wins over both.
+    """
     from pydantic import Field
 
     base, *metadata = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-    if description:
+    if description := next((text for text in metadata if isinstance(text, str)), description):
         metadata.insert(0, Field(description=description))
     return Annotated[(base, *metadata, Field(alias=name))]  # pyright: ignore[reportInvalidTypeForm]
 
