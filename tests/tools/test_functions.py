@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field
@@ -237,6 +237,17 @@ def test_a_type_without_a_schema_is_refused_when_the_toolset_is_built():
 
     with pytest.raises(UsageError, match="bad"):
         Functions(bad)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads these from Python 3.12 on")
+def test_a_typed_dict_that_cannot_be_read_is_refused_with_the_name_of_the_function():
+    class Stop(TypedDict):
+        city: str
+
+    def go(stop: Stop) -> None: ...
+
+    with pytest.raises(UsageError, match=r"go: Please use `typing_extensions\.TypedDict`"):
+        Functions(go)
 
 
 def test_two_functions_of_one_name_are_refused():

@@ -70,7 +70,7 @@ class Signature:
         self, function: Callable[..., Any], descriptions: Mapping[str, str], injected: type | None
     ) -> "type[BaseModel]":
         from pydantic import ConfigDict, create_model
-        from pydantic.errors import PydanticSchemaGenerationError
+        from pydantic.errors import PydanticUserError
 
         hints, open_ended = _hints(function), False
         fields: dict[str, Any] = {}
@@ -93,7 +93,7 @@ class Signature:
         config = ConfigDict(extra="allow" if open_ended else "forbid")
         try:
             return create_model("Arguments", __config__=config, **fields)
-        except PydanticSchemaGenerationError as error:
+        except PydanticUserError as error:
             raise UsageError(f"{_name(function)}: {str(error).splitlines()[0]}") from error
 
 
