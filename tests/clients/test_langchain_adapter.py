@@ -10,6 +10,7 @@ from typing import Annotated
 
 from langchain.agents import create_agent
 from langchain_core.caches import InMemoryCache
+from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
 from langchain_core.runnables import ConfigurableField, RunnableConfig
 from langchain_core.tools import InjectedToolCallId, ToolException
@@ -334,6 +335,26 @@ async def test_an_answer_of_a_schema_is_a_value_of_it(method: Any, schema: Any, 
     if include_raw:
         assert isinstance(answer["raw"], AIMessage)
         assert answer["parsing_error"] is None
+
+
+@pytest.mark.parametrize("schema", [Verdict, Verdict.model_json_schema()], ids=["type", "schema"])
+def test_an_answer_that_broke_off_is_no_value(schema: Any) -> None:
+    cut = '{"mood": "good", "points": 1'  # of 10
+    model, _ = chat(cut, cut)
+    with pytest.raises(OutputParserException, match="broke off"):
+        model.with_structured_output(schema).invoke("?")
+    answer: Any = model.with_structured_output(schema, include_raw=True).invoke("?")
+    assert (answer["parsed"], answer["raw"].text) == (None, cut)
+    assert isinstance(answer["parsing_error"], OutputParserException)
+
+
+def test_values_are_streamed_as_they_grow_and_read_in_a_fence_too() -> None:
+    text = '{"mood": "good", "points": 7}'
+    model, _ = chat(text, f"```json\n{text}\n```")
+    values = list(model.with_structured_output(Verdict.model_json_schema()).stream("?"))
+    assert values[-1] == {"mood": "good", "points": 7}
+    assert len(values) > 2
+    assert model.with_structured_output(Verdict).invoke("?") == Verdict(mood="good", points=7)
 
 
 def test_a_schema_may_come_wrapped_as_openai_takes_it() -> None:

@@ -18,7 +18,6 @@ from langchain_core.messages import (
 )
 from langchain_core.messages.tool import invalid_tool_call, tool_call_chunk
 from langchain_core.messages.utils import convert_to_messages
-from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.tools import BaseTool
@@ -29,6 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from callsmith.adapters.frameworks.asking import AskedModel, write_choice
 from callsmith.adapters.frameworks.blocking import iterate, wait_for
 from callsmith.adapters.frameworks.toolsets import new_call_id
+from callsmith.adapters.langchain.parsing import JsonAnswerParser, PydanticAnswerParser
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Stopped, StopReason, Unreadable
 from callsmith.core.values import TokenLogprob, Usage
@@ -220,9 +220,9 @@ class ChatCallsmith(BaseChatModel):
             wanted = {"type": "json_schema", "json_schema": answer_schema}
         traced = {"kwargs": {"method": method}, "schema": schema}
         model = self.bind(response_format=wanted, ls_structured_output_format=traced)
-        parser: Any = JsonOutputParser()
+        parser: Any = JsonAnswerParser()
         if isinstance(schema, type) and is_basemodel_subclass(schema):
-            parser = PydanticOutputParser(pydantic_object=schema)
+            parser = PydanticAnswerParser(pydantic_object=schema)
         if not include_raw:
             return model | parser
         parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
