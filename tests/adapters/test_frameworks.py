@@ -107,6 +107,37 @@ def test_many_threads_share_one_loop():
     assert len(set(loops)) == 1
 
 
+OPEN_AT_THE_END = """
+import asyncio
+from callsmith.adapters.frameworks.blocking import iterate, wait_for
+
+async def kept():
+    try:
+        yield 1
+    finally:
+        print("closed")
+
+async def first():
+    return await anext(connection)
+
+async def endless():
+    try:
+        yield 1
+        await asyncio.sleep(3600)
+    finally:
+        print("cancelled")
+
+connection, items = kept(), iterate(endless())
+print(wait_for(first()), next(items))
+"""
+
+
+def test_what_is_open_when_the_program_ends_is_closed():
+    done = subprocess.run([sys.executable, "-c", OPEN_AT_THE_END], capture_output=True, text=True, check=True, timeout=60)
+    assert sorted(done.stdout.split()) == ["1", "1", "cancelled", "closed"]
+    assert done.stderr == ""
+
+
 # --- asking ---------------------------------------------------------------------------------------------------------------------
 
 HELLO = {"messages": [{"role": "user", "content": "Hello"}]}

@@ -9,8 +9,10 @@ pytest.importorskip("langchain_core", reason="langchain-core is not installed: m
 from typing import Annotated
 
 from langchain.agents import create_agent
+from langchain_core.caches import InMemoryCache
+from langchain_core.exceptions import OutputParserException
 from langchain_core.messages import AIMessage, AIMessageChunk, HumanMessage, ToolMessage
-from langchain_core.runnables import RunnableConfig
+from langchain_core.runnables import ConfigurableField, RunnableConfig
 from langchain_core.tools import InjectedToolCallId, ToolException
 from langchain_core.tools import tool as langchain_tool
 from langgraph.checkpoint.memory import InMemorySaver
@@ -25,9 +27,11 @@ from callsmith import (
     Denied,
     Functions,
     TurnEnded,
+    open_model,
     run,
     run_sync,
 )
+from callsmith.adapters.frameworks import asking
 from callsmith.adapters.frameworks.blocking import wait_for
 from callsmith.adapters.langchain import (
     ChatCallsmith,
@@ -171,6 +175,27 @@ async def _run(model: Any, toolset: Any) -> Any:
     return ended
 
 
+PIXEL = {"type": "image", "base64": "iVBORw0KGgo=", "mime_type": "image/png"}
+SHOT: Any = {
+    "texts": ([{"type": "text", "text": "one"}, {"type": "text", "text": "two"}], "one\ntwo"),
+    "image": ([{"type": "text", "text": "So it looks:"}, PIXEL], "So it looks:\n[image, image/png, 9 bytes]"),
+    "address": ([{"type": "image", "url": "https://example.org/x.png"}], "[image, https://example.org/x.png]"),
+    "openai": ([{"type": "image_url", "image_url": {"url": "data:image/png;base64,aaaa"}}], "[image, image/png, 3 bytes]"),
+    "data": (["a", "b"], '["a", "b"]'),
+}
+
+
+@pytest.mark.parametrize(("content", "read"), SHOT.values(), ids=SHOT)
+async def test_a_model_reads_the_text_in_blocks_of_content_and_never_the_bytes_of_an_image(content: Any, read: str) -> None:
+    @langchain_tool
+    def shoot() -> Any:
+        """Take a picture."""
+        return content
+
+    ended = await _run(scripted_model(calling(("shoot", {})), "Done.")[0], from_langchain(shoot))
+    assert [message.content for message in ended.messages if message.role == "tool"] == [read]
+
+
 def test_a_tool_may_have_parameters_of_any_name_and_go_both_ways() -> None:
     @langchain_tool
     def odd(context: str, self_: int, config_: str = "x") -> str:
@@ -285,6 +310,18 @@ def test_a_call_that_broke_off_is_invalid_and_never_completed(cut: str) -> None:
     assert [call["name"] for call in streamed.invalid_tool_calls] == ["get_weather"]
 
 
+def test_a_call_that_broke_off_stands_before_the_message_about_it() -> None:
+    cut = '{"name": "get_weather", "arguments": {"city": "Köl'
+    model, engine = chat(*[f"<tool_call>\n{cut}"] * 2, "Snow.")
+    agent: Any = create_agent(model, to_langchain(Functions(get_weather)), checkpointer=InMemorySaver())
+    agent.invoke({"messages": [HumanMessage("How is it in Köln?")]}, CONFIG)
+    state = agent.invoke({"messages": [HumanMessage("Try again.")]}, CONFIG)
+    assert state["messages"][-1].text == "Snow."
+    turns = engine.asked[-1].prompt.text.split("assistant\n")
+    assert '"name": "get_weather"' in turns[1].partition("<tool_response>")[0]
+    assert "malformed or truncated" in turns[1]
+
+
 @pytest.mark.parametrize("include_raw", [False, True])
 @pytest.mark.parametrize("schema", [Verdict, Verdict.model_json_schema()], ids=["type", "schema"])
 @pytest.mark.parametrize("method", ["json_schema", "function_calling", "json_mode"])
@@ -298,6 +335,40 @@ async def test_an_answer_of_a_schema_is_a_value_of_it(method: Any, schema: Any, 
     if include_raw:
         assert isinstance(answer["raw"], AIMessage)
         assert answer["parsing_error"] is None
+
+
+@pytest.mark.parametrize("schema", [Verdict, Verdict.model_json_schema()], ids=["type", "schema"])
+def test_an_answer_that_broke_off_is_no_value(schema: Any) -> None:
+    cut = '{"mood": "good", "points": 1'  # of 10
+    model, _ = chat(cut, cut)
+    with pytest.raises(OutputParserException, match="broke off"):
+        model.with_structured_output(schema).invoke("?")
+    answer: Any = model.with_structured_output(schema, include_raw=True).invoke("?")
+    assert (answer["parsed"], answer["raw"].text) == (None, cut)
+    assert isinstance(answer["parsing_error"], OutputParserException)
+
+
+def test_values_are_streamed_as_they_grow_and_read_in_a_fence_too() -> None:
+    text = '{"mood": "good", "points": 7}'
+    model, _ = chat(text, f"```json\n{text}\n```")
+    values = list(model.with_structured_output(Verdict.model_json_schema()).stream("?"))
+    assert values[-1] == {"mood": "good", "points": 7}
+    assert len(values) > 2
+    assert model.with_structured_output(Verdict).invoke("?") == Verdict(mood="good", points=7)
+
+
+def test_a_schema_may_come_wrapped_as_openai_takes_it() -> None:
+    named = {"name": "Verdict", "schema": Verdict.model_json_schema(), "strict": True}
+    for wrapped in (named, {"type": "json_schema", "json_schema": named}):
+        model, engine = chat('{"mood": "good", "points": 7}')
+        assert model.with_structured_output(wrapped).invoke("?") == {"mood": "good", "points": 7}
+        assert "mood" in str(engine.asked[0].grammar)
+
+
+def test_an_agent_answers_with_a_value_over_a_model_that_is_open() -> None:
+    model, _ = chat(calling(BOTH[1]), calling(("Verdict", {"mood": "good", "points": 7})))
+    agent: Any = create_agent(model, to_langchain(Functions(add)), response_format=Verdict)
+    assert agent.invoke({"messages": [HumanMessage("?")]})["structured_response"] == Verdict(mood="good", points=7)
 
 
 def test_a_method_that_does_not_exist_is_refused() -> None:
@@ -321,6 +392,32 @@ def test_a_spec_is_opened_when_it_is_first_asked_and_another_can_be_named() -> N
     other = model.invoke("?", model="scripted:Bye.")
     assert (other.text, other.response_metadata["model_name"]) == ("Bye.", "scripted:Bye.")
     model.close()
+
+
+def test_a_model_whose_fields_are_configured_is_opened_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    opened: list[str] = []
+    monkeypatch.setattr(asking, "open_model", lambda spec, options: opened.append(spec) or open_model(spec, options))
+    fields = {"temperature": ConfigurableField("heat"), "model": ConfigurableField("which")}
+    model = ChatCallsmith(model="scripted:Hello.").configurable_fields(**fields)  # pyright: ignore
+    answers = [model.invoke("?", {"configurable": {"heat": 0.5}}).text for _ in range(2)]
+    answers += [model.invoke("?", {"configurable": {"which": "scripted:Bye."}}).text for _ in range(2)]
+    assert answers == ["Hello.", "Hello.", "Bye.", "Bye."]
+    assert opened == ["scripted:Hello.", "scripted:Bye."]
+
+
+def test_a_copy_with_another_model_asks_that_one() -> None:
+    model = ChatCallsmith(model="scripted:Hello.")
+    assert model.invoke("?").text == "Hello."
+    other = model.model_copy(update={"model": "scripted:Bye."})
+    assert (other.invoke("?").text, model.invoke("?").text) == ("Bye.", "Hello.")
+
+
+def test_answers_in_a_cache_are_those_of_a_model_of_the_same_settings() -> None:
+    cache = InMemoryCache()
+    model, engine = chat("one two three", "one two three", cache=cache)
+    brief = ChatCallsmith(model=model.model, stop=["two"], cache=cache)
+    assert [asked.invoke("?").text for asked in (model, brief, model, brief)] == ["one two three", "one "] * 2
+    assert len(engine.asked) == 2
 
 
 def test_a_setting_with_a_wrong_name_is_refused() -> None:

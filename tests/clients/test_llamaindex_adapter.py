@@ -1,13 +1,15 @@
 """The LlamaIndex adapter in process: tools both ways, and CallsmithLLM over a model that writes what it is told."""
 
+from copy import deepcopy
 from typing import Any
 
 import pytest
 
 pytest.importorskip("llama_index.core", reason="llama-index-core is not installed: make test-clients installs it")
 
-from llama_index.core.agent.workflow import FunctionAgent, ToolCallResult
+from llama_index.core.agent.workflow import AgentStream, FunctionAgent, ToolCallResult
 from llama_index.core.base.llms.types import AudioBlock, ChatMessage, ImageBlock, TextBlock, ThinkingBlock
+from llama_index.core.prompts import PromptTemplate
 from llama_index.core.tools import FunctionTool
 from llama_index.core.tools.tool_spec.base import BaseToolSpec
 from llama_index.core.workflow import Context as WorkflowContext
@@ -166,6 +168,14 @@ def test_a_required_call_is_constrained_and_one_by_one() -> None:
     assert model.predict_and_call(tools, "?").response == "2"
 
 
+async def test_an_agent_may_begin_with_a_tool_that_is_named() -> None:
+    model, engine = llm(calling(("add", {"a": 1})), "Two.")
+    agent = FunctionAgent(tools=to_llamaindex([get_weather, add]), llm=model, initial_tool_choice="add")
+    assert str(await agent.run("One more than 1?")) == "Two."
+    assert [bool(request.grammar) for request in engine.asked] == [True, False]
+    assert "get_weather" not in engine.asked[0].prompt.text
+
+
 class City(BaseModel):
     name: str
     people: int
@@ -175,6 +185,35 @@ def test_structured_prediction_is_a_required_call() -> None:
     model, engine = llm(calling(("City", {"name": "Bonn", "people": 330000})))
     assert model.as_structured_llm(City).chat([ChatMessage("Bonn?")]).raw == City(name="Bonn", people=330000)
     assert engine.asked[0].grammar
+
+
+async def test_a_structured_prediction_that_is_streamed_ends_in_the_value() -> None:
+    reply = calling(("City", {"name": "Bonn", "people": 330000}))
+    model, _ = llm(reply, reply, reply)
+    question, bonn = PromptTemplate("Bonn?"), City(name="Bonn", people=330000)
+    assert list(model.stream_structured_predict(City, question))[-1] == bonn
+    assert [value async for value in await model.astream_structured_predict(City, question)][-1] == bonn
+    assert list(model.as_structured_llm(City).stream_chat([ChatMessage("Bonn?")]))[-1].raw == bonn
+
+
+def test_calls_of_another_llm_stay_in_a_history_that_was_stored() -> None:
+    model, engine = llm("42.")
+    stored = {"id": "c1", "type": "function", "function": {"name": "add", "arguments": '{"a": 17, "b": 25}'}}
+    history = [
+        ChatMessage("What is 17 + 25?"),
+        ChatMessage(role="assistant", content="", additional_kwargs={"tool_calls": [stored]}),
+        ChatMessage(role="tool", content="42", additional_kwargs={"tool_call_id": "c1"}),
+    ]
+    model.chat(history)
+    assert '{"name": "add", "arguments": {"a": 17, "b": 25}}' in engine.asked[0].prompt.text
+
+
+async def test_an_agent_streams_the_reasoning_as_such() -> None:
+    model, _ = llm("<think>\nHm, hm.\n</think>\n\nYes.")
+    running = FunctionAgent(tools=[], llm=model).run("?")
+    pieces = [event async for event in running.stream_events() if isinstance(event, AgentStream)]
+    assert "".join(piece.thinking_delta or "" for piece in pieces).strip() == "Hm, hm."
+    assert "".join(piece.delta for piece in pieces) == str(await running) == "Yes."
 
 
 def test_settings_and_messages_are_passed_on() -> None:
@@ -203,3 +242,12 @@ def test_what_is_known_of_a_model_needs_no_opening() -> None:
     known = CallsmithLLM(model="scripted:Hi.").metadata
     assert (known.is_chat_model, known.is_function_calling_model, known.model_name) == (True, True, "scripted:Hi.")
     assert CallsmithLLM(model="scripted:Hi.").complete("?").text == "Hi."
+
+
+def test_another_model_put_in_place_of_the_first_is_asked_from_then_on() -> None:
+    model = CallsmithLLM(model="scripted:Hi.")
+    copied = deepcopy(model)
+    assert model.complete("?").text == "Hi."
+    model.model = "scripted:Bye."
+    assert (model.complete("?").text, model.metadata.model_name) == ("Bye.", "scripted:Bye.")
+    assert copied.complete("?").text == "Hi."

@@ -69,6 +69,14 @@ def test_tools_of_llm_are_called_and_their_results_come_back():
     assert "42" in engine.asked[1].prompt.text and "6" in engine.asked[1].prompt.text
 
 
+def test_a_call_that_broke_off_is_shown_as_the_model_wrote_it():
+    cut = '<tool_call>\n{"name": "multiply", "arguments": {"a": 6'
+    model, _ = model_of(cut, cut)  # it is asked for once more
+    response = model.prompt("What is 6 times 7?", tools=[multiply])
+    assert response.text() == cut
+    assert response.tool_calls() == []
+
+
 def test_a_schema_holds_the_answer():
     model, engine = model_of('{"name": "Rex", "age": 3}')
     assert json.loads(model.prompt("A dog.", schema=Dog).text()) == {"name": "Rex", "age": 3}

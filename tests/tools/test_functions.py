@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from datetime import date
 from enum import Enum
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypedDict
 
 import pytest
 from pydantic import BaseModel, Field
@@ -187,6 +187,19 @@ async def test_field_constraints_are_in_the_schema_and_the_parameters_own_words_
     assert (await call(add, a=1)).content == 4
 
 
+def test_a_text_beside_the_type_describes_the_parameter_unless_a_field_does():
+    def add(a: Annotated[int, "the first"], b: Annotated[int, "not this", Field(description="the second")] = 3) -> int:
+        """Add.
+
+        Args:
+            a: theirs
+        """
+        return a + b
+
+    properties = schema_of(add)["properties"]
+    assert [properties[name]["description"] for name in ("a", "b")] == ["the first", "the second"]
+
+
 async def test_optional_keyword_only_and_positional_only_parameters_work():
     def join(a: str, /, b: str | None = None, *, c: str) -> str:
         return f"{a}{b}{c}"
@@ -224,6 +237,17 @@ def test_a_type_without_a_schema_is_refused_when_the_toolset_is_built():
 
     with pytest.raises(UsageError, match="bad"):
         Functions(bad)
+
+
+@pytest.mark.skipif(sys.version_info >= (3, 12), reason="pydantic reads these from Python 3.12 on")
+def test_a_typed_dict_that_cannot_be_read_is_refused_with_the_name_of_the_function():
+    class Stop(TypedDict):
+        city: str
+
+    def go(stop: Stop) -> None: ...
+
+    with pytest.raises(UsageError, match=r"go: Please use `typing_extensions\.TypedDict`"):
+        Functions(go)
 
 
 def test_two_functions_of_one_name_are_refused():

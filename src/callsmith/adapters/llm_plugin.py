@@ -15,7 +15,7 @@ from llm.parts import ReasoningPart, StreamEvent, TextPart, ToolCallPart, ToolRe
 
 from callsmith.adapters.frameworks.asking import AskedModel
 from callsmith.adapters.frameworks.blocking import iterate
-from callsmith.core.events import CallReady, Stopped, Text, Thought
+from callsmith.core.events import CallReady, Stopped, Text, Thought, Unreadable
 from callsmith.core.values import Call, Tool
 from callsmith.models.weights.catalogue import catalogue
 from callsmith.wire.openai.chat import write_call
@@ -70,7 +70,7 @@ def register_models(register: Callable[..., None]) -> None:
 async def _answer(model: AskedModel, prompt: Any, response: Any) -> AsyncIterator[StreamEvent]:
     async for event in model.stream(_body(prompt)):
         match event:
-            case Text(text):
+            case Text(text) | Unreadable(text):
                 yield StreamEvent("text", text)
             case Thought(text):
                 yield StreamEvent("reasoning", text)

@@ -70,7 +70,7 @@ class Signature:
         self, function: Callable[..., Any], descriptions: Mapping[str, str], injected: type | None
     ) -> "type[BaseModel]":
         from pydantic import ConfigDict, create_model
-        from pydantic.errors import PydanticSchemaGenerationError
+        from pydantic.errors import PydanticUserError
 
         hints, open_ended = _hints(function), False
         fields: dict[str, Any] = {}
@@ -93,7 +93,7 @@ class Signature:
         config = ConfigDict(extra="allow" if open_ended else "forbid")
         try:
             return create_model("Arguments", __config__=config, **fields)
-        except PydanticSchemaGenerationError as error:
+        except PydanticUserError as error:
             raise UsageError(f"{_name(function)}: {str(error).splitlines()[0]}") from error
 
 
@@ -129,11 +129,14 @@ def _hints(function: Callable[..., Any]) -> dict[str, Any]:
 
 
 def _annotate(hint: Any, name: str, description: str | None) -> Any:
-    """The hint with the parameter's name and its description from the docstring; a `Field(description=...)` of its own wins."""
+    """The hint with the parameter's name and its description: a text in `Annotated`, else what the docstring says.
+
+    A `Field(description=...)` of its own wins over both.
+    """
     from pydantic import Field
 
     base, *metadata = typing.get_args(hint) if typing.get_origin(hint) is Annotated else (hint,)
-    if description:
+    if description := next((text for text in metadata if isinstance(text, str)), description):
         metadata.insert(0, Field(description=description))
     return Annotated[(base, *metadata, Field(alias=name))]  # pyright: ignore[reportInvalidTypeForm]
 

@@ -4,6 +4,8 @@ import asyncio
 import socket
 from dataclasses import replace
 from email.utils import formatdate
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,6 +14,7 @@ pytest.importorskip("aiohttp")
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError
 from callsmith.engines.upstream import RetryPolicy, Upstream
 from tests.scripted_server import QUICK, http, scripted
+from tests.serving import served_apart
 
 KEY = {"authorization": "Bearer very-secret"}
 
@@ -210,3 +213,19 @@ async def test_things_can_be_asked_for_while_a_loop_is_running() -> None:
 def test_a_url_that_is_none_is_refused(url: str) -> None:
     with pytest.raises(UsageError, match="http://"):
         Upstream(url)
+
+
+@pytest.mark.skipif(not Path("/dev/fd").is_dir(), reason="this system does not list the files that are open")
+def test_every_event_loop_closes_its_connections_when_it_ends() -> None:
+    async def answer(scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] == "http":
+            await send({"type": "http.response.start", "status": 200, "headers": [(b"content-type", b"application/json")]})
+            await send({"type": "http.response.body", "body": b"true"})
+
+    with served_apart(answer) as url:
+        upstream = Upstream(url)
+        assert asyncio.run(upstream.get("ask")) is True
+        before = len(list(Path("/dev/fd").iterdir()))
+        for _ in range(10):
+            asyncio.run(upstream.get("ask"))
+        assert len(list(Path("/dev/fd").iterdir())) < before + 10

@@ -2,7 +2,8 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from typing import Any
 
 from callsmith.core.closing import closing
 from callsmith.core.errors import TimedOut, UsageError
@@ -15,6 +16,17 @@ from callsmith.runtime.deadline import DeadlinePassed, with_deadline
 from callsmith.runtime.guards.guards import guard_model
 from callsmith.wire.openai.chat import read_request
 
+_CHOICES = ("auto", "none", "required", "any")
+
+
+def write_choice(choice: str | bool | Mapping[str, Any], names: Sequence[str]) -> Any:
+    """A tool choice as chat completions spell it; frameworks also name the tool alone, or say whether there must be a call."""
+    if isinstance(choice, bool):
+        return "required" if choice else "none"
+    if isinstance(choice, str) and (choice in names or choice not in _CHOICES):
+        return {"type": "function", "function": {"name": choice}}
+    return choice
+
 
 class AskedModel:
     """A model, or the spec of one, which is opened when it is first asked. Requests may name another spec under `model`."""
@@ -25,6 +37,18 @@ class AskedModel:
         self._options = check_argument("options", options, Options)
         self._opened: dict[str, OpenedModel] = {}
         self._lock = threading.Lock()
+
+    def of(self, model: Model | str, options: Options) -> "AskedModel":
+        """This model, or the one that somebody has put in its place; the two share what is open, if it is opened alike."""
+        if options == self._options and (model is self._model or (isinstance(model, str) and model == self._model)):
+            return self
+        other = AskedModel(model, options)
+        if options == self._options:
+            other._opened, other._lock = self._opened, self._lock
+        return other
+
+    def __deepcopy__(self, memo: object) -> "AskedModel":
+        return self  # a copy asks what is open
 
     @property
     def name(self) -> str:
@@ -67,7 +91,8 @@ class AskedModel:
     async def close(self) -> None:
         """Close what was opened here; a model that was given stays open."""
         with self._lock:
-            opened, self._opened = list(self._opened.values()), {}
+            opened = list(self._opened.values())
+            self._opened.clear()
         for model in opened:
             await model.close()
 

@@ -1,12 +1,15 @@
 """Async code for callers that are not async: it runs in one event loop of its own, in a background thread.
 
-Connections and engines stay in the same loop from call to call, and a caller may be inside a running loop, which it blocks.
+Connections and engines stay in the same loop from call to call, and a caller may be inside a running loop, which it blocks. With
+the program the loop ends as any does: what still runs is cancelled, and connections are closed.
 """
 
 import asyncio
+import atexit
 import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from concurrent.futures import Future
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any, TypeVar
 
@@ -19,6 +22,7 @@ _lock = threading.Lock()
 _loop: asyncio.AbstractEventLoop | None = None
 _thread: threading.Thread | None = None
 _END = object()
+_PATIENCE = 2.0  # seconds that the end of the program waits for the loop
 
 
 def wait_for(work: Coroutine[Any, Any, T]) -> T:
@@ -64,7 +68,24 @@ def _running_loop() -> asyncio.AbstractEventLoop:
     global _loop, _thread
     with _lock:
         if _loop is None or _thread is None or not _thread.is_alive():  # after a fork there is a loop, but no thread
+            if _loop is None:
+                atexit.register(_end_loop)
             _loop = asyncio.new_event_loop()
             _thread = threading.Thread(target=_loop.run_forever, name="callsmith-adapters", daemon=True)
             _thread.start()
         return _loop
+
+
+def _end_loop() -> None:
+    if _loop is None or _thread is None or not _thread.is_alive():
+        return
+    with suppress(TimeoutError):
+        asyncio.run_coroutine_threadsafe(_end_work(_loop), _loop).result(_PATIENCE)
+
+
+async def _end_work(loop: asyncio.AbstractEventLoop) -> None:
+    running = asyncio.all_tasks() - {asyncio.current_task()}
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+    await loop.shutdown_asyncgens()

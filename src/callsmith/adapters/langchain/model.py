@@ -8,20 +8,27 @@ from typing import Any, Literal
 from langchain_core.callbacks import AsyncCallbackManagerForLLMRun, CallbackManagerForLLMRun
 from langchain_core.language_models import BaseChatModel, LanguageModelInput
 from langchain_core.language_models.chat_models import agenerate_from_stream, generate_from_stream
-from langchain_core.messages import AIMessage, AIMessageChunk, BaseMessage, convert_to_openai_messages
+from langchain_core.messages import (
+    AIMessage,
+    AIMessageChunk,
+    BaseMessage,
+    InvalidToolCall,
+    ToolMessage,
+    convert_to_openai_messages,
+)
 from langchain_core.messages.tool import invalid_tool_call, tool_call_chunk
 from langchain_core.messages.utils import convert_to_messages
-from langchain_core.output_parsers import JsonOutputParser, PydanticOutputParser
 from langchain_core.outputs import ChatGenerationChunk, ChatResult
 from langchain_core.runnables import Runnable, RunnableMap, RunnablePassthrough
 from langchain_core.tools import BaseTool
 from langchain_core.utils.function_calling import convert_to_json_schema, convert_to_openai_tool
 from langchain_core.utils.pydantic import is_basemodel_subclass
-from pydantic import BaseModel, ConfigDict, Field, PrivateAttr
+from pydantic import BaseModel, ConfigDict, Field
 
-from callsmith.adapters.frameworks.asking import AskedModel
+from callsmith.adapters.frameworks.asking import AskedModel, write_choice
 from callsmith.adapters.frameworks.blocking import iterate, wait_for
 from callsmith.adapters.frameworks.toolsets import new_call_id
+from callsmith.adapters.langchain.parsing import JsonAnswerParser, PydanticAnswerParser
 from callsmith.core.errors import UsageError
 from callsmith.core.events import ModelEvent, Stopped, StopReason, Unreadable
 from callsmith.core.values import TokenLogprob, Usage
@@ -33,7 +40,6 @@ from callsmith.wire.sampling import write_logprobs
 _METHODS = ("json_schema", "function_calling", "json_mode")
 _REASONING = ("reasoning", "thinking")  # blocks of content, in LangChain's words and in Anthropic's
 _CALLS = ("tool_call", "tool_call_chunk", "invalid_tool_call")
-_CHOICES = ("auto", "none", "required", "any")
 _REASONS: dict[StopReason, str] = {"filtered": "content_filter", "calls": "tool_calls"}
 # Written behind arguments that broke off: LangChain completes partial JSON, and would run the call. Inside a string or not, this
 # closes a bracket that is not open, which nothing completes.
@@ -126,11 +132,22 @@ class ChatCallsmith(BaseChatModel):
     streaming: bool = False
     model_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    _asked: AskedModel = PrivateAttr()
+    # No setting: a field, so that LangChain hands it on where it makes a model anew for each call, as `configurable_fields` does.
+    asked: AskedModel | None = Field(default=None, exclude=True, repr=False)
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._asked = AskedModel(self.model, self.options)
+        self.asked = self.asked or AskedModel(self.model, self.options)
+
+    @property
+    def _asked(self) -> AskedModel:
+        assert self.asked is not None
+        return self.asked.of(self.model, self.options)  # which may have been changed
+
+    @property
+    def model_name(self) -> str:
+        """What the model is called; LangChain looks here first, and takes `model` for a name where there is nothing."""
+        return self._asked.name
 
     @property
     def _llm_type(self) -> str:
@@ -138,7 +155,10 @@ class ChatCallsmith(BaseChatModel):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        return {"model": self._asked.name, **self._settings()}
+        return {"model": self._asked.name, "options": repr(self.options), **self._settings()}
+
+    def _get_invocation_params(self, stop: list[str] | None = None, **kwargs: Any) -> dict[str, Any]:
+        return super()._get_invocation_params(stop=stop or self.stop, **kwargs)  # caches tell answers apart by them
 
     def _get_ls_params(self, stop: list[str] | None = None, **kwargs: Any) -> Any:
         params = {"model": self._asked.name, **kwargs}
@@ -170,7 +190,7 @@ class ChatCallsmith(BaseChatModel):
         """
         definitions = [convert_to_openai_tool(tool, strict=strict) for tool in tools]
         if tool_choice is not None:
-            kwargs["tool_choice"] = _write_choice(tool_choice, [tool["function"]["name"] for tool in definitions])
+            kwargs["tool_choice"] = write_choice(tool_choice, [tool["function"]["name"] for tool in definitions])
         return self.bind(tools=definitions, **kwargs)
 
     def with_structured_output(
@@ -187,6 +207,7 @@ class ChatCallsmith(BaseChatModel):
         By "json_schema" the answer is constrained to the schema, by "function_calling" a call is required that fits it, and by
         "json_mode" the answer is any JSON object, of which the prompt must say what it is to have.
         """
+        schema = _unwrap(schema)
         if method not in _METHODS:
             raise UsageError(f"{method!r} is no method; expected one of {', '.join(_METHODS)}", field="method")
         if method == "function_calling":
@@ -199,9 +220,9 @@ class ChatCallsmith(BaseChatModel):
             wanted = {"type": "json_schema", "json_schema": answer_schema}
         traced = {"kwargs": {"method": method}, "schema": schema}
         model = self.bind(response_format=wanted, ls_structured_output_format=traced)
-        parser: Any = JsonOutputParser()
+        parser: Any = JsonAnswerParser()
         if isinstance(schema, type) and is_basemodel_subclass(schema):
-            parser = PydanticOutputParser(pydantic_object=schema)
+            parser = PydanticAnswerParser(pydantic_object=schema)
         if not include_raw:
             return model | parser
         parsed = RunnablePassthrough.assign(parsed=itemgetter("raw") | parser, parsing_error=lambda _: None)
@@ -274,15 +295,23 @@ class ChatCallsmith(BaseChatModel):
 
 def _write_messages(messages: list[BaseMessage]) -> list[dict[str, Any]]:
     entries: list[dict[str, Any]] = []
+    answered = {message.tool_call_id for message in messages if isinstance(message, ToolMessage)}
     for message in convert_to_messages(messages):
         if isinstance(message, AIMessage):
             thoughts, message = _split_reasoning(message)
             entries += convert_to_openai_messages([message])
+            if invalid := [call for call in message.invalid_tool_calls if call["name"] and call["id"] in answered]:
+                entries[-1]["tool_calls"] = [*entries[-1].get("tool_calls", ()), *map(_write_invalid, invalid)]
             if thoughts:
                 entries[-1]["reasoning_content"] = thoughts
         else:
             entries += convert_to_openai_messages([message])
     return entries
+
+
+def _write_invalid(call: InvalidToolCall) -> dict[str, Any]:
+    """A call that could not be read, for the message that says so. Arguments that are no JSON are taken by few."""
+    return {"id": call["id"], "type": "function", "function": {"name": call["name"], "arguments": "{}"}}
 
 
 def _split_reasoning(message: AIMessage) -> tuple[str, AIMessage]:
@@ -301,13 +330,11 @@ def _split_reasoning(message: AIMessage) -> tuple[str, AIMessage]:
     return thoughts, message.model_copy(update={"content": kept})
 
 
-def _write_choice(choice: str | bool | dict[str, Any], names: list[str]) -> Any:
-    """A tool choice as chat completions spell it."""
-    if isinstance(choice, bool):
-        return "required" if choice else "none"
-    if isinstance(choice, str) and (choice in names or choice not in _CHOICES):
-        return {"type": "function", "function": {"name": choice}}
-    return choice
+def _unwrap(schema: dict[str, Any] | type) -> dict[str, Any] | type:
+    """The JSON Schema in what OpenAI's API has as a response format, or in the part of it that names the schema."""
+    named: Any = schema.get("json_schema", schema) if isinstance(schema, dict) else None
+    is_named = isinstance(named, dict) and "name" in named and isinstance(named.get("schema"), dict)
+    return {"title": named["name"], **named["schema"]} if is_named else schema
 
 
 def _json_schema(schema: dict[str, Any] | type) -> dict[str, Any]:

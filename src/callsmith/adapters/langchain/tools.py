@@ -1,6 +1,7 @@
 """Tools both ways: a toolset of ours as LangChain tools, LangChain tools as a toolset of ours."""
 # pyright: basic, reportMissingImports=false
 
+import json
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -117,8 +118,25 @@ def _function(tool: BaseTool, on_artifact: Callable[[str, Any], None] | None) ->
             on_artifact(tool.name, message.artifact)
         if message.status == "error":
             return make_failure(Call(tool.name), "tool_error", message.text)
-        return message.content
+        return _read_content(message)
 
     function = convert_to_openai_tool(tool)["function"]
     parameters = function.get("parameters") or {"type": "object", "properties": {}}
     return foreign_tool(tool.name, function.get("description", ""), parameters, run, "langchain")
+
+
+def _read_content(message: ToolMessage) -> Any:
+    """The content as a model reads it: blocks are text, data stays data."""
+    if any(isinstance(block, dict) for block in message.content):
+        return "\n".join(_block_text(dict(block)) for block in message.content_blocks)
+    return message.content
+
+
+def _block_text(block: dict[str, Any]) -> str:
+    """A block as text; images, audio and files are described."""
+    if block["type"] in ("text", "text-plain") and "text" in block:
+        return block["text"]
+    if block["type"] == "non_standard":
+        return json.dumps(block["value"], ensure_ascii=False, default=str)
+    size = f"{len(block['base64']) * 3 // 4} bytes" if block.get("base64") else ""
+    return f"[{', '.join(filter(None, (block['type'], block.get('mime_type'), block.get('url'), size)))}]"

@@ -20,17 +20,18 @@ from llama_index.core.base.llms.types import (
     ThinkingBlock,
     ToolCallBlock,
 )
-from llama_index.core.bridge.pydantic import Field, PrivateAttr
+from llama_index.core.bridge.pydantic import BaseModel, Field, PrivateAttr
 from llama_index.core.llms.callbacks import llm_chat_callback, llm_completion_callback
 from llama_index.core.llms.function_calling import FunctionCallingLLM
 from llama_index.core.llms.llm import ToolSelection
 from llama_index.core.tools import BaseTool
 
-from callsmith.adapters.frameworks.asking import AskedModel
+from callsmith.adapters.frameworks.asking import AskedModel, write_choice
 from callsmith.adapters.frameworks.blocking import iterate, wait_for
 from callsmith.core.events import CallReady, ModelEvent, Stopped, Text, Thought, Unreadable
 from callsmith.models.opening import Options
 from callsmith.runtime.loop import AnswerBuilder
+from callsmith.wire.openai.chat import write_call
 from callsmith.wire.openai.common import write_usage
 
 _CONTEXT = 8192  # tokens, where a model does not say
@@ -50,11 +51,15 @@ class CallsmithLLM(FunctionCallingLLM):
     strict: bool = Field(default=False, description="Hold calls to their schemas also where the model may choose to make them.")
     additional_kwargs: dict[str, Any] = Field(default_factory=dict)
 
-    _asked: AskedModel = PrivateAttr()
+    _first_asked: AskedModel = PrivateAttr()
 
     def model_post_init(self, context: Any, /) -> None:
         super().model_post_init(context)
-        self._asked = AskedModel(self.model, self.options)
+        self._first_asked = AskedModel(self.model, self.options)
+
+    @property
+    def _asked(self) -> AskedModel:
+        return self._first_asked.of(self.model, self.options)  # which may have been changed
 
     @classmethod
     def class_name(cls) -> str:
@@ -125,7 +130,7 @@ class CallsmithLLM(FunctionCallingLLM):
         offered: dict[str, Any] = {"tools": definitions, "parallel_tool_calls": allow_parallel_tool_calls} if definitions else {}
         choice = kwargs.pop("tool_choice", None) or ("required" if tool_required else None)
         if choice is not None and definitions:
-            offered["tool_choice"] = choice
+            offered["tool_choice"] = write_choice(choice, [tool["function"]["name"] for tool in definitions])
         return {"messages": [*(chat_history or []), *question], **offered, **kwargs}
 
     def get_tool_calls_from_response(
@@ -176,7 +181,8 @@ def write_message(message: ChatMessage) -> dict[str, Any]:
     fields: dict[str, Any] = {"role": role, "content": _write_content(message)}
     if thoughts := "".join(block.content or "" for block in message.blocks if isinstance(block, ThinkingBlock)):
         fields["reasoning_content"] = thoughts
-    if calls := [_write_call(block) for block in message.blocks if isinstance(block, ToolCallBlock)]:
+    calls = [_write_call_block(block) for block in message.blocks if isinstance(block, ToolCallBlock)]
+    if calls or (calls := [_plain(call) for call in message.additional_kwargs.get("tool_calls") or ()]):  # as others keep them
         fields["tool_calls"] = calls
     for key in ("tool_call_id", "name"):
         if message.additional_kwargs.get(key):
@@ -200,9 +206,14 @@ def _write_part(block: Any) -> dict[str, Any]:
     return {"type": block.block_type}  # refused by that name
 
 
-def _write_call(block: ToolCallBlock) -> dict[str, Any]:
+def _write_call_block(block: ToolCallBlock) -> dict[str, Any]:
     arguments = block.tool_kwargs if isinstance(block.tool_kwargs, str) else json.dumps(block.tool_kwargs, ensure_ascii=False)
     return {"id": block.tool_call_id, "type": "function", "function": {"name": block.tool_name, "arguments": arguments}}
+
+
+def _plain(call: Any) -> Any:
+    """A call as a dict; OpenAI's client has a class of its own."""
+    return call.model_dump(exclude_none=True) if isinstance(call, BaseModel) else call
 
 
 def read_calls(message: ChatMessage) -> list[ToolSelection]:
@@ -218,11 +229,13 @@ class ResponseBuilder:
 
     def __init__(self) -> None:
         self._answer = AnswerBuilder()
+        self._thought = ""  # what came last, where that is reasoning
         self._ended = False
 
     def add(self, event: ModelEvent) -> str | None:
         """Take an event, and return the text that is new with it; None where nothing is."""
         self._answer.add(event)
+        self._thought = event.text if isinstance(event, Thought) else ""
         match event:
             case Text(text) | Unreadable(text):
                 return text or None
@@ -243,7 +256,10 @@ class ResponseBuilder:
         for call in answer.calls:
             blocks.append(ToolCallBlock(tool_call_id=call.id, tool_name=call.name, tool_kwargs=dict(call.arguments)))
         usage = write_usage(answer.usage) if self._ended else {}
-        message = ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks)
+        # Where LlamaIndex's structured predictions look for calls.
+        extra = {"tool_calls": [write_call(call) for call in answer.calls]} if answer.calls else {}
+        message = ChatMessage(role=MessageRole.ASSISTANT, blocks=blocks, additional_kwargs=extra)
         raw = {"usage": usage, "finish_reason": answer.reason} if self._ended else None
         counts = {key: value for key, value in usage.items() if isinstance(value, int)}
-        return ChatResponse(message=message, delta=delta, raw=raw, additional_kwargs=counts)
+        thinking = {"thinking_delta": self._thought} if delta is not None and self._thought else {}
+        return ChatResponse(message=message, delta=delta, raw=raw, additional_kwargs={**counts, **thinking})

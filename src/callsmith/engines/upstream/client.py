@@ -18,7 +18,7 @@ from collections.abc import AsyncGenerator, Callable, Coroutine, Mapping, Sequen
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from callsmith.core.errors import ModelError, Rejected, TimedOut, Unavailable, UsageError, shorten
@@ -73,6 +73,13 @@ def split_urls(text: str) -> tuple[str, ...]:
     return tuple(item.rstrip("/") for item in re.split(r",(?=https?://)", text))
 
 
+class _KeptSession(NamedTuple):
+    """The connections of an event loop, and the generator that closes them."""
+
+    session: "aiohttp.ClientSession"
+    keeper: AsyncGenerator["aiohttp.ClientSession", None]
+
+
 class Upstream:
     """A server at a URL, or the same at several. `headers` go with every request; nothing of them is ever said in an error.
 
@@ -103,7 +110,7 @@ class Upstream:
         self._probe_path = probe
         self._probes: dict[Replica, asyncio.Task[None]] = {}
         self._tokens: LRU[str] = LRU(_MOST_TOKENS)  # of sessions, as the server has given them
-        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, aiohttp.ClientSession] = WeakKeyDictionary()
+        self._sessions: WeakKeyDictionary[asyncio.AbstractEventLoop, _KeptSession] = WeakKeyDictionary()
         self._closed = False
 
     async def get(self, path: str) -> Json:
@@ -156,23 +163,29 @@ class Upstream:
         await self._close_session()
 
     async def _close_session(self) -> None:
-        if session := self._sessions.pop(asyncio.get_running_loop(), None):
-            await session.close()
+        if kept := self._sessions.get(asyncio.get_running_loop()):
+            await kept.keeper.aclose()
 
-    def _session(self) -> "aiohttp.ClientSession":
-        """The connections of this event loop."""
+    async def _session(self) -> "aiohttp.ClientSession":
+        """The connections of this event loop. They end with it, if nobody closes them before."""
         if self._closed:
             raise UsageError("the connection to the upstream is closed")
         loop = asyncio.get_running_loop()
-        session = self._sessions.get(loop)
-        if session is None:
-            aiohttp = load_aiohttp()
-            timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.retry_policy.connect, sock_read=None)
-            connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
-            session = self._sessions[loop] = aiohttp.ClientSession(
-                connector=connector, timeout=timeout, headers=self._headers, auto_decompress=True
-            )
-        return session
+        if (kept := self._sessions.get(loop)) is None:
+            keeper = self._keep_session(loop)  # the loop closes its async generators before it ends
+            kept = self._sessions[loop] = _KeptSession(await anext(keeper), keeper)
+        return kept.session
+
+    async def _keep_session(self, loop: asyncio.AbstractEventLoop) -> AsyncGenerator["aiohttp.ClientSession", None]:
+        aiohttp = load_aiohttp()
+        timeout = aiohttp.ClientTimeout(total=None, sock_connect=self.retry_policy.connect, sock_read=None)
+        connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=30)
+        session = aiohttp.ClientSession(connector=connector, timeout=timeout, headers=self._headers, auto_decompress=True)
+        try:
+            yield session
+        finally:
+            self._sessions.pop(loop, None)
+            await session.close()
 
     @asynccontextmanager
     async def _answer(
@@ -254,7 +267,7 @@ class Upstream:
     async def _begin(
         self, server: str, method: str, path: str, body: Json, headers: Mapping[str, str]
     ) -> "aiohttp.ClientResponse":
-        aiohttp, session = load_aiohttp(), self._session()
+        aiohttp, session = load_aiohttp(), await self._session()
         sent: dict[str, Any] = {"headers": headers}
         if body is not None:
             data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
