@@ -111,6 +111,12 @@ async def test_anthropic_is_sent_no_messages_without_text() -> None:
     assert [said["content"] for said in server.asked[0]["messages"]] == ["Hi", "Are you there?", "?"]
 
 
+async def test_half_a_surrogate_pair_is_sent_as_a_question_mark() -> None:
+    async with scripted(chat({"content": "Hi"})) as server:
+        await answer(remote(server), messages=(Message.user("A smile: \ud83d"),), tools=())
+    assert server.asked[0]["messages"][0]["content"] == "A smile: ?"
+
+
 async def test_a_call_and_its_result_without_text_are_sent_to_anthropic() -> None:
     talk = (
         Message.user("Look."),

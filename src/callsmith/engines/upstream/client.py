@@ -270,7 +270,7 @@ class Upstream:
         aiohttp, session = load_aiohttp(), await self._session()
         sent: dict[str, Any] = {"headers": headers}
         if body is not None:
-            data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "surrogatepass")
+            data = json.dumps(body, ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
             sent = {"data": data, "headers": {"content-type": "application/json", **headers}}
         try:
             async with asyncio.timeout(self.retry_policy.begin):
