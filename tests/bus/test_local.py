@@ -8,6 +8,7 @@ from callsmith.bus.bus import CapabilityBus
 from callsmith.bus.descriptor import Descriptor
 from callsmith.bus.local import current_authority
 from callsmith.bus.port import CapabilityCall
+from callsmith.bus.router import Health
 from callsmith.core.capability.authority import Authority
 from callsmith.core.capability.execution import Execution
 from callsmith.core.errors import StoreUnavailable, UsageError
@@ -147,6 +148,22 @@ async def test_a_provider_that_fails_more_often_than_not_is_left_alone(monkeypat
     now, works = now + 61, True
     assert await bus.call("rag.query", (1, 0), BODY)
     assert await bus.call("rag.query", (1, 0), BODY)
+
+
+def test_a_call_that_began_before_the_quarantine_does_not_decide_whether_it_is_over() -> None:
+    health, now = Health(), 1000.0
+    health.begin()  # ends below
+    for _ in range(5):
+        health.begin()
+        health.end(False, 0.1, now)
+    assert health.is_quarantined
+    now += 61
+    assert health.is_available(now)
+    health.begin()
+    health.end(False, 61.0, now)
+    assert not health.is_available(now)  # one call tries it, still
+    health.end(True, 0.1, now + 0.1)
+    assert not health.is_quarantined
 
 
 async def test_every_call_leaves_a_trace_without_its_content() -> None:

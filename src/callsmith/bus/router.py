@@ -57,7 +57,9 @@ class Health:
     def end(self, succeeded: bool | None, seconds: float, now: float) -> None:
         """A call has ended; None: in a way that says nothing about the provider."""
         self.in_flight -= 1
-        probing, self._is_probing = self._is_probing, False
+        probing = self._is_probing and now - seconds >= self._until  # else it began before the quarantine, and decides nothing
+        if probing:
+            self._is_probing = False
         if succeeded is None:
             return
         if succeeded:
