@@ -301,7 +301,7 @@ async def test_a_chat_that_is_cut_off_keeps_its_place_until_the_model_has_ended_
         await stream.aclose()
     else:
         with pytest.raises(BusError) as failed:
-            await bus.call("llm.chat", (2, 0), chat(), timeout=0.05)
+            await bus.call("llm.chat", (2, 0), chat(), timeout=1)
         assert failed.value.code == "timeout"
     assert model.log == ["the model has ended", "its place is free"]
     assert outcomes == ["", "cancelled"]

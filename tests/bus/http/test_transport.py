@@ -179,7 +179,7 @@ async def test_a_reader_that_is_cancelled_more_than_once_leaves_no_call_behind(p
         await asyncio.sleep(0)
     with pytest.raises(asyncio.CancelledError):
         await reading
-    await until(lambda: places.scripted.running == 0, 5)
+    await until(lambda: places.scripted.running == 0)
 
 
 async def test_a_call_that_is_cancelled_here_is_cancelled_there(places: Places) -> None:

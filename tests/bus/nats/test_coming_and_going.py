@@ -29,7 +29,10 @@ async def caller(server: NatsServer) -> AsyncIterator[CapabilityBus]:
         yield bus
 
 
-async def test_a_start_that_is_cancelled_leaves_nothing_behind(server: NatsServer, caller: CapabilityBus) -> None:
+async def test_a_start_that_is_cancelled_leaves_nothing_behind(
+    server: NatsServer, caller: CapabilityBus, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("callsmith.bus.nats.transport.DISCOVERY_SECONDS", 60)  # it does not end by itself before
     bus = open_bus(server.url, trust_unsigned="member")
     bus.register(QUERY, answer)
     starting = asyncio.create_task(bus.start())
@@ -37,7 +40,7 @@ async def test_a_start_that_is_cancelled_leaves_nothing_behind(server: NatsServe
     starting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await starting
-    await until(lambda: not caller.offers("rag.query"), 2)
+    await until(lambda: not caller.offers("rag.query"))
 
 
 async def test_a_start_that_fails_half_way_and_is_tried_again_answers_each_call_once(
@@ -76,7 +79,7 @@ async def test_a_bus_may_be_closed_by_several_at_once(server: NatsServer, caller
     bus.register(QUERY, answer)
     await asyncio.gather(*(bus.close() for _ in range(3)))
     await bus.close()
-    await until(lambda: not caller.offers("rag.query"), 2)
+    await until(lambda: not caller.offers("rag.query"))
 
 
 async def test_what_a_caller_sends_and_the_server_does_not_take_ends_that_call_alone(
@@ -104,7 +107,7 @@ async def test_what_a_caller_sends_and_the_server_does_not_take_ends_that_call_a
         await until(lambda: caller.offers("experimental.wait"))
         waiting = asyncio.create_task(caller.call("experimental.wait", (1, 0), {}))
         for receive, code in ((too_long, "bad_request"), (broken, "internal_error")):
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(20):
                 frames = [frame async for frame in caller.stream("rag.query", (1, 0), {"input": {}}, receive=receive)]
             assert (frames[-1].event, frames[-1].data["error"]) == ("error", code)
         assert await waiting == {"output": {}}
@@ -136,4 +139,4 @@ async def test_a_node_that_cannot_say_what_it_offers_since_the_server_takes_less
         transport: Any = bus._transport  # pyright: ignore[reportPrivateUsage]
         monkeypatch.setattr(transport._connection, "most_bytes", 4096)
         bus.register(Descriptor("experimental.long", description="x" * 5000), answer)
-        await until(lambda: "the NATS server takes 4096" in caplog.text, 5)
+        await until(lambda: "the NATS server takes 4096" in caplog.text)
