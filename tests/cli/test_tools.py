@@ -67,6 +67,7 @@ def test_tools_that_are_not_there_are_told(callsmith):
 
 def test_tools_are_taken_from_a_file(callsmith, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
     (tmp_path / "of_a_file").mkdir()
     (tmp_path / "of_a_file" / "beside_it.py").write_text("ANSWER = 42\n", "utf-8")
     own = (

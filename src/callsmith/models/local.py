@@ -28,15 +28,12 @@ from callsmith.grammar.nodes import Grammar
 from callsmith.grammar.output import format_for_output
 from callsmith.grammar.schema.loosen import STEPS
 from callsmith.models.answers.deciding import (
-    MISSING,
-    SURE,
     TAKEN_BACK,
     AnswerPlan,
     Decider,
     add_decision,
-    ask_for_words,
+    ask_instead,
     make_judge,
-    margin,
     report_decision,
     take_back_invented_calls,
 )
@@ -116,8 +113,7 @@ class LocalModel:
             else:
                 return
         # The call that it was about to make has values that nobody has given: it answers in words, or asks for them.
-        missing = (margin(request, decided.decision) or 0.0) > SURE
-        async with closing(self._answer_decided(ask_for_words(request, MISSING if missing else ""), decision)) as events:
+        async with closing(self._answer_decided(ask_instead(request, decided.decision), decision)) as events:
             async for event in events:
                 if not (begun and isinstance(event, Started)):
                     yield add_decision(event, decision, spent, taken_back=(TAKEN_BACK,))

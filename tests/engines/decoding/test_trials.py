@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -67,3 +68,9 @@ def test_who_leaves_just_as_a_grammar_has_been_tried_takes_no_worker_from_the_ne
             patch.setattr(trials, "_ask", ask_and_leave)
             tried.run(SIMPLE, leaving)
         assert not tried.run(SIMPLE, Cancellation()).error
+
+
+def test_modules_of_the_user_take_no_place_of_pythons_own(tried: Trials, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "json.py").write_text("raise SystemExit", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert not tried.run(SIMPLE, Cancellation()).error

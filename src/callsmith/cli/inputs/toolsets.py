@@ -2,7 +2,7 @@
 
 demo                 the demonstration tools
 mytools              every function in mytools that is marked with @tool
-tools/mytools.py     the same, of a file
+mytools.py           the same, of a file
 mytools:toolset      a toolset, a function, or a list of functions
 """
 

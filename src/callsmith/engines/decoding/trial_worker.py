@@ -1,4 +1,5 @@
-"""The program of a worker process: compiles the grammars it reads and reports the outcome. Imports llguidance alone.
+"""The program of a worker process: compiles the grammars it reads and reports the outcome. Imports llguidance alone,
+which it may have to look for where its parent does.
 
 It is started by path, not as a module, and takes one argument, its settings as JSON. A request is a length (four bytes) and so
 many bytes of Lark text; a reply is one line of JSON. The end of the input ends the process, even in the middle of a compile.
@@ -12,8 +13,6 @@ import time
 from queue import SimpleQueue
 from typing import Any
 
-import llguidance
-
 
 def limit_memory(most: int) -> None:
     try:
@@ -26,6 +25,8 @@ def limit_memory(most: int) -> None:
 
 
 def compile_all(settings: dict[str, Any], texts: "SimpleQueue[str]") -> None:
+    import llguidance
+
     kind: Any = llguidance.LLTokenizer
     tokenizer = kind("byte", slices=settings["slices"])
     limits = llguidance.LLParserLimits(**settings["limits"], verbose_errors=False)
@@ -43,6 +44,7 @@ def compile_all(settings: dict[str, Any], texts: "SimpleQueue[str]") -> None:
 
 def main() -> None:
     settings = json.loads(sys.argv[1])
+    sys.path += settings["path"]
     limit_memory(settings["memory"])
     texts: SimpleQueue[str] = SimpleQueue()
     threading.stack_size(settings["stack"])

@@ -5,7 +5,6 @@ the worker, or takes too long, is a `UsageError`, and the next text gets a new w
 """
 
 import json
-import os
 import subprocess
 import sys
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -141,12 +140,16 @@ class Trials:
         return self._start()
 
     def _start(self) -> "subprocess.Popen[bytes]":
-        settings = {"limits": dict(self.limits), "slices": list(self.slices), "stack": STACK, "memory": _MEMORY}
-        environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-        command = [sys.executable, "-P", str(_PROGRAM), json.dumps(settings)]
-        worker = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, env=environment
-        )
+        # Where modules are found here is looked through last: a user's json.py is not to take the place of Python's own.
+        settings = {
+            "path": [*map(str, sys.path)],
+            "limits": dict(self.limits),
+            "slices": [*self.slices],
+            "stack": STACK,
+            "memory": _MEMORY,
+        }
+        command = [sys.executable, "-I", str(_PROGRAM), json.dumps(settings)]
+        worker = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
         overrun = Timer(_START_SECONDS, worker.kill)
         overrun.start()
         ready = _read(worker)

@@ -33,7 +33,7 @@ from callsmith.models.answers.grounding import REFUSED, CallJudge, is_same, refu
 from callsmith.models.grammars import AnswerGrammar, Grammars
 
 TAKEN_BACK: Final = "unfounded_call"  # its arguments occur nowhere
-SURE: Final = 3.0  # above the threshold: the model wants to call, and only lacks something
+_SURE: Final = 3.0  # above the threshold: the model wants to call, and only lacks something
 _LIKELIEST: Final = 20  # tokens that are looked at; what is not among them is too unlikely to matter
 _LEAST: Final = 1e-9
 _FINAL: Final = ("denied", "expired", "limit_reached", "interrupted")  # failures after which the same is not tried again
@@ -296,6 +296,11 @@ async def take_back_invented_calls(
                 yield replace(event, report=event.report + Report(taken_back=(INVENTED,)))
             elif not isinstance(event, Started):
                 yield event
+
+
+def ask_instead(request: Request, decision: CallDecision) -> Request:
+    """The request, to be answered in words in place of a call that was taken back: by a question, if the model was sure of it."""
+    return ask_for_words(request, MISSING if (margin(request, decision) or 0.0) > _SURE else "")
 
 
 def ask_for_words(request: Request, note: str = "") -> Request:
