@@ -97,6 +97,7 @@ class AnswerReader(ABC):
         self.has_ended = False
         self._calls = CallAssembler()
         self._reason: StopReason | None = None
+        self._matched = ""  # the stop string that has ended it, if the sender says so
         self._usage = Usage()
         self._report = Report()
 
@@ -123,4 +124,4 @@ class AnswerReader(ABC):
     def close(self) -> list[ModelEvent]:
         """What only the end can tell: the last calls, and why and at what cost it stopped."""
         reason = self._reason or ("calls" if self._calls.count else "stop")
-        return [*self._calls.end_all(is_cut=reason in CUT), Stopped(reason, self._usage, self._report)]
+        return [*self._calls.end_all(is_cut=reason in CUT), Stopped(reason, self._usage, self._report, self._matched)]

@@ -90,6 +90,22 @@ async def test_anthropic_is_sent_no_blank_stop_strings_and_the_text_ends_there()
     assert text_of(events) == "One."
 
 
+@pytest.mark.parametrize("key", ["stop_reason", "matched_stop"])
+async def test_the_stop_string_that_a_server_names_is_told(key: str) -> None:
+    last = {"choices": [{"index": 0, "delta": {"content": "One."}, "finish_reason": "stop", key: "END"}]}
+    async with scripted(sse(last)) as server:
+        answered = await ask(remote(server), path="/v1/messages", max_tokens=9, stop_sequences=["###", "END"])
+    assert (answered.json()["stop_reason"], answered.json()["stop_sequence"]) == ("stop_sequence", "END")
+
+
+@pytest.mark.parametrize("says", ["end_turn", 151645, None])
+async def test_what_ends_an_answer_and_is_no_stop_string_is_none(says: Any) -> None:
+    last = {"choices": [{"index": 0, "delta": {"content": "One."}, "finish_reason": "stop", "stop_reason": says}]}
+    async with scripted(sse(last)) as server:
+        events = await answer(remote(server), tools=())
+    assert (end_of(events).reason, end_of(events).matched) == ("stop", "")
+
+
 async def test_where_an_api_has_no_stop_strings_the_text_ends_at_them() -> None:
     whole = {"object": "response", "status": "completed", "output": [{"type": "message", "content": [{"text": "One. END Two."}]}]}
     async with scripted(http(json.dumps(whole).encode())) as server:

@@ -261,11 +261,13 @@ class UpstreamAnswer:
         normalizer: AnswerNormalizer,
         before: Sequence[Stage],
         behind: Sequence[Stage],
+        stops: Sequence[str] = (),
     ) -> None:
         self._upstream = upstream
         self._decoder = AnswerDecoder(dialect)
         self._calls = calls
         self._normalizer = normalizer
+        self._stops = stops
         self._stages = (*before, calls.filter, normalizer.filter, *behind)
         self._size = 0
         self._heard = time.monotonic()
@@ -294,10 +296,15 @@ class UpstreamAnswer:
 
     def close(self) -> Iterable[ModelEvent]:
         """The last events."""
-        events = self._decoder.close()
+        events = [self._without_other_stop(event) for event in self._decoder.close()]
         if not self._decoder.has_ended:
             raise BrokeOff(self._upstream.url)
         return pass_through(self._stages, events)
+
+    def _without_other_stop(self, event: ModelEvent) -> ModelEvent:
+        """The event; what is called the end of an answer and is no stop string of the request is something else."""
+        is_other = isinstance(event, Stopped) and event.matched and event.matched not in self._stops
+        return replace(event, matched="") if is_other else event
 
 
 def refuses_tools(error: Rejected) -> bool:

@@ -199,6 +199,7 @@ class RemoteModel:
             AnswerNormalizer(may_call=bool(plan.tools), parallel=request.parallel is not False, reads_on=True),
             before=() if recorder is None else (recorder.filter,),
             behind=behind if validator is None else [*behind, validator.filter],
+            stops=request.sampling.stop,
         )
 
     def _make_validator(self, plan: _Plan) -> AnswerValidator | None:

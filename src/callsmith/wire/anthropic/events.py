@@ -260,7 +260,6 @@ class EventReader(AnswerReader):
     def __init__(self) -> None:
         super().__init__()
         self._counts: dict[str, Json] = {}
-        self._matched = ""
         self._blocks: dict[int, dict[str, Json]] = {}  # as they began
         self._pieces: dict[tuple[int, str], list[str]] = {}  # what was added to them, by number and key
         self._latest: list[str] = []  # those of the last delta

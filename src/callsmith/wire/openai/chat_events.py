@@ -218,6 +218,8 @@ class EventReader(AnswerReader):
             if reason or (reason is not None and choice.get("message") is not None):
                 self.has_ended = True
                 self._reason = _READ_REASONS.get(reason, "stop")
+                matched = choice.get("stop_reason") or choice.get("matched_stop")  # in vLLM and SGLang; a token has a number
+                self._matched = matched if isinstance(matched, str) else ""
                 events += self._calls.end_all(is_cut=self._reason in CUT)
         return events
 
