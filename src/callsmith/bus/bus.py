@@ -44,7 +44,7 @@ MAX_DEPTH = 6  # calls inside calls
 _ATTEMPTS = 3  # at different providers
 # Errors that say something about the provider; the others are the caller's doing, or pass by themselves.
 _PROVIDER_FAILURES = frozenset({"timeout", "partition", "internal_error"})
-_NOT_RUN = frozenset({"capacity_exceeded", "rate_limited", "not_found"})  # a provider that says so has run nothing
+_NOT_RUN = frozenset({"capacity_exceeded", "rate_limited", "not_found"})  # a provider that says so has as a rule run nothing
 
 
 class CapabilityBus:
@@ -358,7 +358,7 @@ def _may_go_elsewhere(error: BusError, descriptor: Descriptor, call: CapabilityC
     """Whether another provider may be asked: nothing has run, or running it twice does no harm; and there is time left."""
     if call.deadline is not None and asyncio.get_running_loop().time() >= call.deadline:
         return False
-    if error.code in _NOT_RUN or not error.sent:
+    if not error.has_run and (error.code in _NOT_RUN or not error.sent):
         return error.code in _NOT_RUN | {"partition"}
     return descriptor.idempotent and error.code in _PROVIDER_FAILURES
 

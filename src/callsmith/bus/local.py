@@ -199,7 +199,8 @@ class LocalProvider:
         if not isinstance(error, CallsmithError):
             _log.error("%s raised %s", self.descriptor.name, type(error).__name__, exc_info=error)
         failure = as_bus_error(error)
-        if failure.code not in ("capacity_exceeded", "rate_limited"):
+        failure.has_run |= self.descriptor.side_effects and not self.descriptor.idempotent
+        if failure.has_run or failure.code not in ("capacity_exceeded", "rate_limited"):
             failure.sent = True
         return failure
 

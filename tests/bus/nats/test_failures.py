@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 
 from callsmith.bus.bus import CapabilityBus
+from callsmith.bus.descriptor import Descriptor
+from callsmith.bus.opening import open_bus
+from callsmith.bus.port import CapabilityCall
 from callsmith.wire.capability.errors import BusError
 from callsmith.wire.capability.frames import Frame
 from tests.bus.nats.conftest import Providers
@@ -205,6 +208,25 @@ async def test_a_provider_that_always_fails_is_left_alone(bus: CapabilityBus, pr
     failed = [result for result in results if isinstance(result, BusError)]
     assert 5 <= len(failed) <= 12
     assert not any(isinstance(result, BusError) for result in results[-20:])
+
+
+@pytest.mark.parametrize(("idempotent", "times"), [(False, 1), (True, 2)])
+async def test_what_was_done_is_not_done_elsewhere_since_a_call_inside_was_refused(
+    bus: CapabilityBus, server: NatsServer, idempotent: bool, times: int
+) -> None:
+    done = list[str]()
+
+    async def pay(call: CapabilityCall) -> dict[str, Any]:
+        done.append(call.authority.subject)
+        raise BusError("rate_limited", "the bank is busy")  # as a call that it makes is refused
+
+    async with open_bus(server.url, trust_unsigned="member") as one, open_bus(server.url, trust_unsigned="member") as two:
+        for node in (one, two):
+            node.register(Descriptor("experimental.pay", side_effects=True, idempotent=idempotent), pay)
+        await until(lambda: len(bus.offers("experimental.pay")) == 2)
+        with pytest.raises(BusError) as failed:
+            await bus.call("experimental.pay", (1, 0), {})
+    assert (failed.value.code, len(done)) == ("rate_limited", times)
 
 
 async def test_a_provider_that_withdraws_gets_no_more_calls(bus: CapabilityBus, providers: Providers) -> None:

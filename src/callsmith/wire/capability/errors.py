@@ -35,7 +35,13 @@ STATUS: dict[str, int] = {
 
 
 class BusError(CallFailed):
-    """A call of a capability has failed; `code` is one of `STATUS`: bad_request, timeout, token_expired, …"""
+    """A call of a capability has failed; `code` is one of `STATUS`: bad_request, timeout, token_expired, …
+
+    `has_run`: its handler had begun, and may have done what is not to be done twice. A code such as rate_limited is then that of
+    a call that the handler has made, and does not mean that nothing was done.
+    """
+
+    has_run = False
 
     @property
     def retryable(self) -> bool:
@@ -49,6 +55,8 @@ def write_error(error: BaseException) -> dict[str, Json]:
     body: dict[str, Json] = {"error": known.code, "message": known.message}
     if known.seconds is not None:
         body["retry_after_ms"] = round(known.seconds * 1000)
+    if known.has_run:
+        body["has_run"] = True
     return body
 
 
@@ -63,7 +71,9 @@ def read_error(body: Json) -> BusError:
     message = fields.get("message")
     seconds = after / 1000 if isinstance(after, int | float) and not isinstance(after, bool) and after >= 0 else None
     known = code if isinstance(code, str) and code in STATUS else "internal_error"
-    return BusError(known, message if isinstance(message, str) else "", seconds=seconds, sent=True)
+    error = BusError(known, message if isinstance(message, str) else "", seconds=seconds, sent=True)
+    error.has_run = fields.get("has_run") is True
+    return error
 
 
 def as_bus_error(error: BaseException) -> BusError:
