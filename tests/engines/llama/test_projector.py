@@ -84,6 +84,7 @@ def differ(one: dict[bytes, float], other: dict[bytes, float]) -> float:
 
 
 SAME, OTHER = 0.02, 0.04  # at most, at least
+BESIDE_OTHERS = 0.06  # at most, in a batch with other requests: it is rounded by its shape, to 0.036 on some processors
 
 
 def by_the_library(engine: LlamaEngine, text: str, pictures: list[Image]) -> tuple[np.ndarray[Any, Any], int]:
@@ -166,7 +167,12 @@ async def test_requests_with_images_and_without_are_decoded_side_by_side(engine:
     together = await asyncio.gather(*(first_token(engine, item) for item in asked))
     for item, (said, *_) in zip(asked, together, strict=True):
         alone, *_ = await first_token(engine, prompt(*_parts(item), salt=f"alone {item.text}"))
-        assert differ(said, alone) < SAME
+        assert differ(said, alone) < BESIDE_OTHERS
+    for item, (said, *_) in zip((asked[0], asked[3]), (together[0], together[3]), strict=True):
+        before, picture, after = _parts(item)
+        variants = [(before, picture, after), (before, image(BLUE), after), (before, after)]
+        alone = [(await first_token(engine, prompt(*parts, salt=f"{n} {item.text}")))[0] for n, parts in enumerate(variants)]
+        assert min(range(3), key=lambda n: differ(said, alone[n])) == 0, "it is about its own image"
 
 
 async def test_the_tokens_of_images_are_counted(engine: LlamaEngine):
